@@ -1,0 +1,51 @@
+"""What a model is shown: forward arguments, and for every token whether it is real, special, a separator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One side of a batch; every tensor is (batch, tokens)."""
+
+    ids: Tensor  # int64
+    valid: Tensor  # bool: False on padding
+    special: Tensor  # bool: added by the tokenizer ([CLS], [SEP], BOS, EOS); False on padding
+    separator: Tensor  # bool: [SEP] or end-of-sentence tokens, those that close a segment
+
+    def to(self, device: torch.device | str) -> Tokens:
+        """The same tokens on another device."""
+        return Tokens(*(t.to(device) for t in (self.ids, self.valid, self.special, self.separator)))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of examples: `inputs` are the keyword arguments of the model's forward.
+
+    `source` describes the tokens of a single stack, or of the encoder of a sequence-to-sequence model, whose decoder
+    tokens are then `target`. `examples` are ids that stay the same however the examples are batched.
+    `extra` carries what a task needs beside the model's inputs (labels, masks of counted tokens).
+    """
+
+    inputs: Mapping[str, Any]
+    source: Tokens
+    target: Tokens | None = None
+    examples: tuple[int, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.source.ids.shape[0]
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch with every tensor on another device."""
+        move = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in self.inputs.items()}
+        extra = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in self.extra.items()}
+        return Batch(
+            move, self.source.to(device), self.target.to(device) if self.target else None, self.examples, extra
+        )
