@@ -43,7 +43,7 @@ _HOME = {
     "write_report": "headlab.report.page",
 }
 
-__all__ = ["HeadlabError", "__version__", *sorted(_HOME)]  # noqa: PLE0604
+__all__ = ["HeadlabError", "__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> Any:
