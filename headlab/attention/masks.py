@@ -77,7 +77,9 @@ def _parse_one(part: str, only: str | None) -> list[HeadId]:
         if layer < 1 or min(heads) < 1:
             raise UsageError(f"Head {part!r} counts from 0.", "This notation counts layers and heads from 1.")
         return [HeadId(kind, layer - 1, head - 1) for head in heads]
-    raise UsageError(f"{part!r} does not name a head.", "Write L3H5 (layer 3, head 5, counted from 0), or E3H5, D3H5, X3H5.")  # fmt: skip
+    raise UsageError(
+        f"{part!r} does not name a head.", "Write L3H5 (layer 3, head 5, counted from 0), or E3H5, D3H5, X3H5."
+    )
 
 
 def _extent(sizes: Mapping[tuple[str, int], int]) -> str:

@@ -1,0 +1,251 @@
+"""The heads of one model: what a user holds to look at them, to remove them, and to ask what they are worth."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from headlab.attention import seam
+from headlab.attention.example import example_batch
+from headlab.attention.masks import HeadId, HeadMask
+from headlab.attention.observation import Progress, observe
+from headlab.attention.proofs import capture_maps, probe_and_prove, site_handler
+from headlab.attention.sites import Site, edits_at_projections, gates_at_projections, per_head
+from headlab.attention.statistics import STATISTICS
+from headlab.errors import ProofError, UsageError, unknown_name
+from headlab.labels import load_label
+from headlab.models.batch import Batch
+
+Loss = Callable[[nn.Module, Batch], Tensor]
+
+
+class Heads:
+    """The attention heads of a model, found by one probe and proven to be seen and removable.
+
+    `model` is a torch module from transformers, or a Checkpoint that holds one in `.model`. Raises
+    UnsupportedModelError, with the reason, for a model about which nothing can be proven. Every method leaves the
+    model as it found it: attention implementation, training flags, hooks, parameters.
+    """
+
+    def __init__(self, model: Any, *, example: Batch | None = None) -> None:
+        self.checkpoint = None if isinstance(model, nn.Module) else model
+        self.model: nn.Module = model if isinstance(model, nn.Module) else model.model
+        example = example_batch(self.model) if example is None else example.to(self.device)
+        self.sites, self.proofs, self.own_eager = probe_and_prove(self.model, example)
+        self._grams: dict[tuple[str, int], Tensor | None] = {}
+        self._trunk = self._find_trunk(example)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's inputs go."""
+        return next((p.device for p in self.model.parameters() if not p.is_meta), torch.device("cpu"))
+
+    @property
+    def heads_per_layer(self) -> dict[tuple[str, int], int]:
+        """Number of heads by (kind, layer)."""
+        return {site.key: site.n_heads for site in self.sites}
+
+    @property
+    def n_heads(self) -> int:
+        return sum(site.n_heads for site in self.sites)
+
+    @property
+    def single_stack(self) -> bool:
+        """Whether the model has one kind of attention, so that heads are named L3H5."""
+        return len({site.kind for site in self.sites}) == 1
+
+    @property
+    def index(self) -> pd.MultiIndex:
+        """(kind, layer, head) of every head, in the order of every table and score."""
+        rows = [(*site.key, head) for site in self.sites for head in range(site.n_heads)]
+        return pd.MultiIndex.from_tuples(rows, names=["kind", "layer", "head"])
+
+    @property
+    def kv_groups(self) -> pd.Series:
+        """Which query heads share keys and values: heads of one layer with the same number do."""
+        groups = [head // (s.n_heads // s.n_kv_heads) for s in self.sites for head in range(s.n_heads)]
+        return pd.Series(groups, index=self.index, name="kv_group")
+
+    def __repr__(self) -> str:
+        layers = ", ".join(
+            f"{sum(s.kind == kind for s in self.sites)} {kind}" for kind in dict.fromkeys(s.kind for s in self.sites)
+        )
+        return f"Heads({type(self.model).__name__}: {self.n_heads} heads in {layers} layers)"
+
+    def observe(
+        self,
+        batches: Iterable[Batch],
+        labels: Sequence[str] = (),
+        statistics: Sequence[str] | None = None,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> pd.DataFrame:
+        """The head table: one row per head with statistics (means over real query tokens, all texts pooled) and labels.
+
+        Nothing of size tokens x tokens is kept, and memory does not grow with the number of texts. Entropy in nats,
+        distance in tokens. Raises UsageError for unknown labels or statistics, DataError where there is no text.
+        """
+        for name in statistics or ():
+            if name not in STATISTICS:
+                raise unknown_name("statistic", name, STATISTICS)
+        observation = observe(self, batches, [load_label(name) for name in labels], seed=seed, progress=progress)
+        table = observation.table().reindex(self.index)
+        dropped = set(STATISTICS) - set(STATISTICS if statistics is None else statistics)
+        return table.drop(columns=[name + suffix for name in dropped for suffix in ("", "_words")])
+
+    @contextlib.contextmanager
+    def masked(
+        self, mask: HeadMask, ablation: str = "zero", means: Mapping[tuple[str, int], Tensor] | None = None
+    ) -> Iterator[None]:
+        """Inside, the model runs without the removed heads: each one's slice at the input of its output projection is
+        0, or its mean (`ablation="mean"` with `means` from mean_outputs). The projection's bias stays.
+
+        Raises UsageError for another model's mask, ProofError where a forward pass went by without a removed head's
+        layer being reached, so that "no effect" never means "not applied".
+        """
+        if mask.heads_per_layer != self.heads_per_layer:
+            raise UsageError("The mask belongs to another model.", "Make it with HeadMask.removing(heads, like=heads).")
+        if ablation not in ("zero", "mean"):
+            raise unknown_name("ablation", ablation, ("zero", "mean"))
+        if ablation == "mean" and means is None:
+            raise UsageError("Mean ablation needs each head's mean output.", "Pass means=heads.mean_outputs(batches).")
+        edited = {key: torch.tensor(mask[key]) for key in mask if not mask[key].all()}
+        reached: set[tuple[str, int]] = set()
+        passes = 0
+
+        def edit(site: Site, entering: Tensor) -> Tensor | None:
+            if site.key not in edited:
+                return None
+            reached.add(site.key)
+            keep = edited[site.key].to(entering.device).unsqueeze(-1)
+            fill = torch.zeros((), device=entering.device) if means is None else means[site.key].to(entering)
+            heads = per_head(entering, site)
+            return torch.where(keep, heads, fill.to(entering.dtype)).reshape(entering.shape)
+
+        def count(*_: Any) -> None:
+            nonlocal passes
+            passes += 1
+
+        hook = self.model.register_forward_hook(count)
+        try:
+            with edits_at_projections(self.sites, edit):
+                yield
+        finally:
+            hook.remove()
+        missed = set(edited) - reached
+        if passes and missed:
+            kind, layer = sorted(missed)[0]
+            raise ProofError(f"The model ran, but its {kind} layer {layer} was not reached by the mask.",
+                             "Nothing measured under this mask counts; is the model compiled or wrapped?")  # fmt: skip
+
+    def mean_outputs(self, batches: Iterable[Batch]) -> dict[tuple[str, int], Tensor]:
+        """Each head's mean slice at the input of its output projection, over real tokens: (head, value_dim)."""
+        total: dict[tuple[str, int], Tensor] = {}
+        count: dict[tuple[str, int], int] = {}
+        for batch in batches:
+            here = batch.to(self.device)
+
+            def add(site: Site, entering: Tensor, here: Batch = here) -> None:
+                tokens = here.source if site.kind == "encoder" or here.target is None else here.target
+                slices = per_head(entering, site).reshape(*tokens.ids.shape, site.n_heads, site.value_dim)
+                total[site.key] = total.get(site.key, 0) + slices[tokens.valid].double().sum(0)
+                count[site.key] = count.get(site.key, 0) + int(tokens.valid.sum())
+
+            with torch.no_grad(), seam.evaluating(self.model), edits_at_projections(self.sites, add):
+                self.forward(here)
+        return {key: (value / count[key]).float() for key, value in total.items()}
+
+    def capture(
+        self, batch: Batch, layers: Sequence[int] | None = None, heads: Sequence[HeadId] | None = None
+    ) -> dict[tuple[str, int], Tensor]:
+        """Attention maps (batch, head, query, key) in float32 by (kind, layer); the only method that keeps maps.
+
+        `layers` keeps those layers of every kind; `heads` keeps those heads, in their order within each layer.
+        """
+        chosen = None
+        if layers is not None or heads is not None:
+            chosen = self._chosen(layers, heads)
+        with seam.evaluating(self.model):
+            return capture_maps(self.model, batch.to(self.device), self.sites, own_eager=self.own_eager, heads=chosen)
+
+    def gradients(self, batches: Iterable[Batch], loss: Loss) -> Iterator[np.ndarray]:
+        """For each batch d loss / d gate, (example, head), with every gate at 1: one backward pass for all heads.
+
+        `loss(model, batch)` returns one differentiable number per example. Rows of a batch that share an example id
+        (two sequences of a minimal pair) are summed. Heads are in the order of `index`.
+        """
+        for batch in batches:
+            here = batch.to(self.device)
+            gates = {
+                site.key: torch.ones(len(here), site.n_heads, device=self.device, requires_grad=True)
+                for site in self.sites
+            }
+            with (
+                torch.enable_grad(),
+                seam.evaluating(self.model),
+                seam.frozen(self.model),
+                gates_at_projections(self.sites, gates),
+            ):
+                found = torch.autograd.grad(loss(self.model, here).sum(), list(gates.values()), allow_unused=True)
+            pairs = zip(gates.values(), found, strict=True)
+            rows = torch.cat([torch.zeros_like(gate) if slope is None else slope for gate, slope in pairs], 1)
+            yield _sum_by_example(rows.detach().double().cpu().numpy(), here.examples)
+
+    def forward(self, batch: Batch) -> None:
+        """One forward pass for what it shows on the way: without the language-model head where there is one."""
+        inputs = {name: value for name, value in batch.inputs.items() if name != "labels"}
+        parameters = inspect.signature(self._trunk.forward).parameters
+        if "use_cache" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            inputs["use_cache"] = False  # keys and values of all layers would be kept for nothing
+        self._trunk(**inputs)
+
+    def gram(self, site: Site) -> Tensor | None:
+        """W_h W_h^T of the site's projection, (head, value_dim, value_dim); None where it is not one plain matrix."""
+        if site.key not in self._grams:
+            weight = site.weight()
+            self._grams[site.key] = None if weight is None else torch.einsum("hdm,hem->hde", weight, weight).float()
+        return self._grams[site.key]
+
+    def _find_trunk(self, example: Batch) -> nn.Module:
+        """The base model, if running it alone reaches every site; else the model itself."""
+        base = getattr(self.model, "base_model", None)
+        if not isinstance(base, nn.Module) or base is self.model:
+            return self.model
+        seen: set[tuple[str, int]] = set()
+        handler = site_handler(self.sites, lambda site, call: seen.add(site.key), own_eager=self.own_eager)
+        try:
+            with torch.no_grad(), seam.evaluating(self.model), seam.engaged(self.model, handler):
+                base(**example.inputs)
+        except (TypeError, ValueError, RuntimeError):
+            return self.model
+        return base if len(seen) == len(self.sites) else self.model
+
+    def _chosen(self, layers: Sequence[int] | None, heads: Sequence[HeadId] | None) -> dict[tuple[str, int], list[int]]:
+        wanted = list(self.index) if heads is None else [HeadId(*head) for head in heads]
+        HeadMask.removing(wanted, like=self)  # refuses heads that do not exist
+        known = {layer for _, layer in self.heads_per_layer}
+        for layer in layers or ():
+            if layer not in known:
+                raise UsageError(f"The model has no layer {layer}.", f"It has layers {min(known)} to {max(known)}.")
+        chosen: dict[tuple[str, int], list[int]] = {}
+        for kind, layer, head in wanted:
+            if layers is None or layer in layers:
+                chosen.setdefault((kind, layer), []).append(head)
+        return chosen
+
+
+def _sum_by_example(rows: np.ndarray, examples: Sequence[int]) -> np.ndarray:
+    if len(set(examples)) == len(examples):
+        return rows
+    order = {example: i for i, example in enumerate(dict.fromkeys(examples))}
+    summed = np.zeros((len(order), rows.shape[1]))
+    np.add.at(summed, [order[example] for example in examples], rows)
+    return summed

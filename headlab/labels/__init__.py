@@ -1,0 +1,97 @@
+"""What a head does: one file per label, each a statistic, a threshold and a chance level.
+
+A published threshold was chosen on texts of some length and some kind of attention. headlab keeps its meaning on other
+texts by keeping its place between chance and certainty: with c the score of a head that looks at all visible keys
+alike, and c0 that score on texts like the published ones, the threshold t0 becomes c + (1 - c) (t0 - c0) / (1 - c0).
+At the published length this is the published threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from headlab.registry import Registry
+
+LABELS = Registry("headlab.labels", "label")
+
+
+@dataclass(frozen=True)
+class Label:
+    """A head carries the label where its `statistic` is above `threshold`.
+
+    `statistic` is a column of the head table, or `offset_mass` for the best fixed offset. `published_chance` is what a
+    uniform head scores on texts like those of the source; None where the statistic is already relative to it.
+    """
+
+    name: str
+    statistic: str
+    threshold: float
+    published_chance: float | None
+    definition: str
+    source: str
+
+    def threshold_at(self, chance: np.ndarray) -> np.ndarray:
+        """The threshold on texts on which a uniform head scores `chance`."""
+        if self.published_chance is None:
+            return np.full_like(chance, self.threshold)
+        place = (self.threshold - self.published_chance) / (1 - self.published_chance)
+        return chance + (1 - chance) * place
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A statistic of every head and what it is measured against: (head,) arrays, and (draw, head) replicates."""
+
+    score: np.ndarray
+    chance: np.ndarray
+    n: np.ndarray
+    replicates: np.ndarray
+
+
+def load_label(name: str) -> Label:
+    """The label of that name; raises UsageError with the closest name and the list where there is none."""
+    return LABELS.load(name).LABEL
+
+
+def label_columns(label: Label, evidence: Evidence) -> pd.DataFrame:
+    """The label's columns for all heads: nullable boolean (missing = undefined), score, chance level, threshold, n,
+    95 % bootstrap interval over texts, and the Benjamini-Hochberg adjusted p of a score above chance.
+
+    Where a uniform head is the yardstick itself (`broad`), the p is that of a score above the threshold.
+    """
+    score, threshold = evidence.score, label.threshold_at(evidence.chance)
+    defined = np.isfinite(score) & (evidence.n > 0)
+    several = np.isfinite(evidence.replicates).all(0) & (evidence.replicates.std(0, ddof=1) > 0) & defined
+    low, high = np.full(len(score), np.nan), np.full(len(score), np.nan)
+    if several.any():
+        low[several], high[several] = np.quantile(evidence.replicates[:, several], [0.025, 0.975], axis=0)
+    carried = pd.array(np.where(defined, score > threshold, False), dtype="boolean")
+    carried[~defined] = pd.NA
+    against = threshold if label.published_chance is None else evidence.chance
+    name = label.name
+    return pd.DataFrame({
+        name: carried, f"{name}_score": score, f"{name}_null": evidence.chance, f"{name}_threshold": threshold,
+        f"{name}_n": evidence.n.astype("int64"), f"{name}_low": low, f"{name}_high": high,
+        f"{name}_q": _adjusted_p(score, against, evidence.replicates, several),
+    })  # fmt: skip
+
+
+def _adjusted_p(score: np.ndarray, against: np.ndarray, replicates: np.ndarray, usable: np.ndarray) -> np.ndarray:
+    """One-sided p by the normal approximation to the bootstrap, adjusted over heads; NaN without replicates."""
+    adjusted = np.full(len(score), np.nan)
+    if usable.any():
+        spread = replicates[:, usable].std(0, ddof=1)
+        p = stats.norm.sf((score[usable] - against[usable]) / spread)
+        adjusted[usable] = stats.false_discovery_control(p)
+    return adjusted
+
+
+def joined(columns: pd.DataFrame, names: Sequence[str]) -> pd.Series:
+    """The labels that each head carries, joined by commas, or `none`."""
+    carried = columns[list(names)].fillna(False).astype(bool)
+    return carried.apply(lambda row: ",".join(name for name in names if row[name]) or "none", axis=1)
