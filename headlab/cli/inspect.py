@@ -1,0 +1,93 @@
+"""`headlab inspect`: what a model's heads are, and what was proven about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from headlab.cli.options import Json, Model, ModelOptions, TalkOptions
+from headlab.cli.output import Progress, print_json, table_text
+
+if TYPE_CHECKING:
+    from headlab.attention.heads import Heads
+
+PROOF_FAILED = 3
+
+
+def inspect(model: Model, opened: ModelOptions, talk: TalkOptions, json: Json = False) -> None:
+    """Heads per layer and kind, widths, parameters, and what was proven about the model."""
+    from headlab.attention.heads import Heads
+    from headlab.cli.opening import open_checkpoint
+
+    with Progress(quiet=talk.quiet) as progress:
+        progress.step(f"opening {model}")
+        checkpoint = open_checkpoint(model, opened)
+        progress.step("probing and proving")
+        heads = Heads(checkpoint)
+    facts = describe(heads)
+    if json:
+        print_json(facts)
+    else:
+        print(as_text(facts))
+    if not all(proof["passed"] for proof in facts["proofs"]):
+        raise typer.Exit(PROOF_FAILED)
+
+
+def describe(heads: Heads) -> dict[str, Any]:
+    """Everything that `headlab inspect` knows, as plain values."""
+    checkpoint, model = heads.checkpoint, heads.model
+    parameters = sum(p.numel() for p in {id(p): p for p in model.parameters()}.values())
+    return {
+        "model": checkpoint.name if checkpoint else type(model).__name__,
+        "class": type(model).__name__,
+        "revision": checkpoint.revision if checkpoint else None,
+        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+        "parameters": parameters,
+        "max_length": checkpoint.max_length if checkpoint else None,
+        "adds": dict(checkpoint.adds) if checkpoint else {},
+        "n_heads": heads.n_heads,
+        "layers": [_layer(heads, kind, layer) for kind, layer in sorted(heads.heads_per_layer)],
+        "proofs": [{"name": p.name, "passed": bool(p.passed), "detail": str(p.detail)} for p in heads.proofs],
+    }
+
+
+def _layer(heads: Heads, kind: str, layer: int) -> dict[str, Any]:
+    groups = heads.kv_groups.loc[(kind, layer)]
+    facts = {"kind": kind, "layer": layer, "heads": heads.heads_per_layer[kind, layer], "kv_groups": groups.nunique()}
+    return facts | {name: int(value) for name, value in _widths(heads, kind, layer).items()}
+
+
+def _widths(heads: Heads, kind: str, layer: int) -> dict[str, int]:
+    """The widths that the probe measured at a site, by whichever names it has them."""
+    site = next((s for s in heads.sites if (s.kind, s.layer) == (kind, layer)), None)
+    names = {"key_width": "key_width", "head_width": "head_width", "width": "width"}
+    return {shown: getattr(site, name) for name, shown in names.items() if isinstance(getattr(site, name, None), int)}
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """The facts for people: equal layers on one line, then one line per proof."""
+    adds = ", ".join(name for name, added in facts["adds"].items() if added) or "nothing"
+    lines = [
+        f"{facts['model']}: {facts['class']}, {facts['parameters'] / 1e6:.1f} million parameters, {facts['dtype']}",
+        f"revision {facts['revision']}, at most {facts['max_length']} tokens, the tokenizer adds {adds}",
+        f"{facts['n_heads']} heads",
+        "",
+        table_text(_merged_layers(facts["layers"])),
+        "",
+    ]
+    lines += [f"{'proven' if p['passed'] else 'FAILED'}: {p['name']} ({p['detail']})" for p in facts["proofs"]]
+    return "\n".join(lines)
+
+
+def _merged_layers(layers: list[dict[str, Any]]) -> Any:
+    """Consecutive layers that differ in their number only, as one row `0 to 5`."""
+    import pandas as pd
+
+    table = pd.DataFrame(layers)
+    rest = [column for column in table.columns if column != "layer"]
+    starts = (table[rest] != table[rest].shift()).any(axis=1).cumsum()
+    merged = table.groupby(starts, sort=False).first()
+    first, last = (getattr(table.groupby(starts)["layer"], name)() for name in ("min", "max"))
+    merged["layer"] = [str(a) if a == b else f"{a} to {b}" for a, b in zip(first, last, strict=True)]
+    return merged.rename(columns={"layer": "layers", "heads": "heads per layer"})

@@ -1,0 +1,76 @@
+"""Opening what a command works on: the checkpoint or the task, and the folder for its results."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headlab.cli.options import DataOptions, ModelOptions
+from headlab.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from headlab.models import Checkpoint
+    from headlab.tasks import Task
+
+
+def open_checkpoint(name: str, options: ModelOptions, purpose: str = "auto") -> Checkpoint:
+    """Open a model; raises CheckpointError where it cannot be."""
+    from headlab.models import open_model
+
+    return open_model(name, purpose=purpose, **model_arguments(options))
+
+
+def open_task(name: str, model: str, options: ModelOptions, data: DataOptions, **more: Any) -> Task:
+    """Open a task with its model; raises UsageError for an unknown task and DataError for unusable data."""
+    from headlab.tasks import task
+
+    columns = {"text_column": data.text_column, "label_column": data.label_column, "train_data": data.train_data}
+    given = {key: value for key, value in columns.items() if value is not None}
+    return task(
+        name,
+        model=model,
+        data=data.data,
+        limit=data.limit,
+        batch_size=data.batch_size,
+        max_length=data.max_length,
+        **given,
+        **model_arguments(options),
+        **more,
+    )
+
+
+def model_arguments(options: ModelOptions) -> dict[str, Any]:
+    """The model options as keyword arguments of open_model."""
+    arguments: dict[str, Any] = {"device": options.device, "dtype": options.dtype}
+    if options.revision is not None:
+        arguments["revision"] = options.revision
+    if options.trust_remote_code:
+        arguments["trust_remote_code"] = True
+    return arguments
+
+
+def check_folder(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a hopeless output folder before a model is loaded for nothing; makes and changes nothing.
+
+    Raises UsageError for a folder with foreign files, a file in the way, and a place that cannot be written.
+    """
+    from headlab.tables import read_meta
+
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise UsageError(f"{existing} is a file, not a folder.", "Choose another --out.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UsageError(f"{existing} cannot be written.", "Choose another --out, or change its permissions.")
+    if existing == folder.absolute() and any(not path.name.startswith(".") for path in folder.iterdir()):
+        try:
+            read_meta(folder)
+        except DataError as error:
+            raise UsageError(f"{folder} holds files that are no run of headlab.", "Choose an empty or a new folder.") from error  # fmt: skip
+
+
+def command_line() -> str:
+    """The command as it was typed, for meta.json."""
+    return shlex.join(["headlab", *sys.argv[1:]])
