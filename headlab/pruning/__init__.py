@@ -1,0 +1,1 @@
+"""Which heads can go: orderings, budgets, sweeps and their intervals."""

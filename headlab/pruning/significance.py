@@ -1,0 +1,98 @@
+"""Is a drop more than luck of the examples: paired bootstrap from per-example sufficient statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from headlab.errors import HeadlabError
+
+if TYPE_CHECKING:
+    from headlab.tasks.metrics import Metric
+
+RESAMPLES = 1000
+LEVEL = 0.95
+CHUNK_BYTES = 2**26  # of resampling weights held at a time
+
+
+def paired_bootstrap(
+    baseline: pd.DataFrame,
+    masked: Sequence[pd.DataFrame],
+    metrics: Sequence[Metric],
+    *,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Value, baseline, drop and the percentile interval of the drop, for every masked run and metric.
+
+    Each table holds one row per example and the metrics' sufficient statistics as columns. The examples are drawn
+    with replacement `resamples` times, the same ones for the baseline and for every masked run (paired), and each
+    metric is computed from the sums over them, as it is over all examples. `drop` > 0 is worse whatever the metric's
+    direction. The result is indexed by (mask, metric), mask being the place in `masked`. Intervals are NaN where a
+    metric is, and with fewer than two examples. Raises HeadlabError where the runs saw different examples.
+    """
+    columns = sorted({column for metric in metrics for column in metric.columns})
+    runs = _aligned([baseline, *masked], columns)  # (examples, runs, columns)
+    n_examples = len(runs)
+    with np.errstate(all="ignore"):  # a metric may be NaN or infinite under a mask; that is a result
+        whole = runs.sum(axis=0)[None]
+        drawn = np.concatenate([_sums(weights, runs) for weights in _weights(n_examples, resamples, seed)])
+        parts = [_compare(metric, columns, whole, drawn, level) for metric in metrics]
+    table = pd.concat(parts, keys=[metric.name for metric in metrics], names=["metric"])
+    if n_examples < 2:
+        table[["ci_low", "ci_high"]] = np.nan
+    return table.swaplevel().sort_index(level="mask", sort_remaining=False)
+
+
+def _aligned(tables: Sequence[pd.DataFrame], columns: list[str]) -> np.ndarray:
+    """The statistics of all runs as one array (examples, runs, columns), examples in the baseline's order."""
+    examples = tables[0].index
+    for table in tables[1:]:
+        if len(table) != len(examples) or not examples.isin(table.index).all():
+            raise HeadlabError(
+                f"Two evaluations to compare saw different examples ({len(examples)} and {len(table)}).",
+                "Evaluate both on the same split of the same data.",
+            )
+    return np.stack([table.loc[examples, columns].to_numpy(dtype=float) for table in tables], axis=1)
+
+
+def _weights(n_examples: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each example is drawn, in pieces (resamples of the piece, examples)."""
+    rng = np.random.default_rng(seed)
+    step = max(1, CHUNK_BYTES // (8 * n_examples))
+    for start in range(0, resamples, step):
+        rows = min(step, resamples - start)
+        drawn = rng.integers(n_examples, size=(rows, n_examples)) + np.arange(rows)[:, None] * n_examples
+        counts = np.bincount(drawn.ravel(), minlength=rows * n_examples)
+        yield counts.reshape(rows, n_examples).astype(float)
+
+
+def _sums(weights: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    """Sums of the statistics over the drawn examples, (resamples, runs, columns)."""
+    flat = runs.reshape(len(runs), -1)
+    return (weights @ flat).reshape(len(weights), *runs.shape[1:])
+
+
+def _compare(metric: Metric, columns: list[str], whole: np.ndarray, drawn: np.ndarray, level: float) -> pd.DataFrame:
+    """One metric's rows, indexed by mask; `whole` and `drawn` are sums (resamples, runs, columns)."""
+    place = {column: columns.index(column) for column in metric.columns}
+    value, resampled = (
+        np.asarray(metric.value({column: sums[..., i] for column, i in place.items()}), dtype=float)
+        for sums in (whole, drawn)
+    )  # each (resamples, runs)
+    drops = metric.drop(resampled[:, :1], resampled[:, 1:])
+    low, high = np.quantile(drops, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return pd.DataFrame(
+        {
+            "value": value[0, 1:],
+            "baseline": value[0, 0],
+            "drop": metric.drop(value[0, 0], value[0, 1:]),
+            "ci_low": low,
+            "ci_high": high,
+        },
+        index=pd.RangeIndex(value.shape[1] - 1, name="mask"),
+    )

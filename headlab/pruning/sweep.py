@@ -1,0 +1,134 @@
+"""What it costs to remove heads: every ordering under every budget, with random controls, resumable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from headlab.attention.masks import HeadMask
+from headlab.errors import unknown_name
+from headlab.pruning.budgets import Budget
+from headlab.pruning.evaluations import MaskedRun, examples_table, read_run, run_key, write_run
+from headlab.pruning.orderings import Ordering
+from headlab.pruning.plan import Cell, plan
+from headlab.pruning.significance import paired_bootstrap
+from headlab.scores import require_one_model
+from headlab.tables import SWEEP_COLUMNS, save_table
+from headlab.tasks.metrics import metric
+
+if TYPE_CHECKING:
+    from headlab.attention.heads import Heads
+    from headlab.tasks import Task
+
+ABLATIONS = ("zero", "mean")
+Progress = Callable[[int, int, str], None]  # (masks done, masks in all, what comes next)
+
+
+def sweep(
+    heads: Heads,
+    task: Task,
+    orderings: Ordering | Iterable[Ordering],
+    budgets: str | Budget | Iterable[Budget],
+    *,
+    ablation: str = "zero",
+    split: str = "report",
+    seeds: int = 3,
+    seed: int = 0,
+    run: str | Path | None = None,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """Evaluate a task under every cut of the orderings and of `seeds` random orders; one row per cut and metric.
+
+    The columns are those of the contract; `drop` > 0 is worse, `ci_low` and `ci_high` bound it in 95 % of 1,000
+    paired bootstrap resamples, `n_heads` counts the heads that the ordering chooses from, and a last column `run`
+    is the key of the evaluation in the `examples` table. Budget 0 is always there. Each mask is evaluated once,
+    whichever strategies share it. A metric that is NaN under a mask is recorded as NaN.
+
+    With `run`, a folder, each finished mask is written at once and read again by the next call, and the per-example
+    statistics are left there as the `examples` table. Mean ablation puts a head's mean output over the "select"
+    split in its place. Raises UsageError for orderings, budgets, ablations and splits that cannot be, and for heads
+    of another model than the task's.
+    """
+    if ablation not in ABLATIONS:
+        raise unknown_name("ablation", ablation, ABLATIONS)
+    require_one_model(heads, task)
+    task.split(split)  # refuses an unknown split before anything is run
+    cells = plan(heads, task, orderings, budgets, seeds=seeds, seed=seed)
+    runs = _evaluate(heads, task, cells, ablation, split, run, progress)
+    table = _table(cells, runs, task, ablation=ablation, split=split, seed=seed)
+    if run is not None:
+        save_table(examples_table(list(runs.values())), run, "examples")
+    return table
+
+
+def _evaluate(
+    heads: Heads, task: Task, cells: list[Cell], ablation: str, split: str, folder: str | Path | None,
+    progress: Progress | None,
+) -> dict[HeadMask, MaskedRun]:  # fmt: skip
+    """One evaluation per distinct mask, the full mask first; those that the folder holds are read."""
+    labels = {HeadMask.full(heads): "all heads"}
+    for cell in cells:
+        labels.setdefault(cell.mask, f"{cell.strategy} {cell.budget}")
+    signature = task.signature()
+    runs: dict[HeadMask, MaskedRun] = {}
+    means: Mapping[tuple[str, int], Any] | None = None
+    for mask, label in labels.items():
+        if progress:
+            progress(len(runs), len(labels), label)
+        key = run_key(mask, ablation, split, signature)
+        found = read_run(folder, key) if folder is not None else None
+        if found is None:
+            if mask.removed and ablation == "mean" and means is None:
+                means = heads.mean_outputs(task.batches("select"))
+            found = _evaluate_one(heads, task, mask, ablation, means, split, key)
+            if folder is not None:
+                write_run(folder, found)
+        runs[mask] = found
+    if progress:
+        progress(len(runs), len(labels), "done")
+    return runs
+
+
+def _evaluate_one(
+    heads: Heads, task: Task, mask: HeadMask, ablation: str, means: Any, split: str, key: str
+) -> MaskedRun:
+    start = time.perf_counter()
+    if mask.removed:
+        with heads.masked(mask, ablation, means):
+            evaluation = task.evaluate(split)
+    else:
+        evaluation = task.evaluate(split)  # the baseline is the model as it is
+    return MaskedRun(key, evaluation.examples, time.perf_counter() - start)
+
+
+def _table(
+    cells: list[Cell], runs: Mapping[HeadMask, MaskedRun], task: Task, *, ablation: str, split: str, seed: int
+) -> pd.DataFrame:
+    masks = list(runs)  # the full mask comes first
+    metrics = [metric(name) for name in task.metrics]
+    compared = paired_bootstrap(runs[masks[0]].examples, [run.examples for run in runs.values()], metrics, seed=seed)
+    place = {mask: i for i, mask in enumerate(masks)}
+    rows = [
+        {
+            "strategy": cell.strategy,
+            "ablation": ablation,
+            "seed": cell.seed,
+            "kinds": cell.kinds,
+            "budget": cell.budget,
+            "n_removed": len(cell.mask.removed),
+            "n_heads": cell.n_heads,
+            "metric": measured.name,
+            **compared.loc[(place[cell.mask], measured.name)].to_dict(),
+            "n_examples": len(runs[cell.mask].examples),
+            "split": split,
+            "seconds": runs[cell.mask].seconds,
+            "run": runs[cell.mask].key,
+        }
+        for cell in cells
+        for measured in metrics
+    ]
+    return pd.DataFrame(rows, columns=[*SWEEP_COLUMNS, "run"])
