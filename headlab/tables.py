@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -49,6 +49,14 @@ def label_columns(heads: pd.DataFrame) -> list[str]:
 def score_columns(heads: pd.DataFrame) -> list[str]:
     """The importance columns of a head table: `score_<name>`."""
     return [str(c) for c in heads.columns if str(c).startswith("score_")]
+
+
+def head_names(index: Iterable[tuple[str, int, int]]) -> list[str]:
+    """Names of heads: `L3H5` where all are of one kind, else `E3H5`, `D3H5`, `X3H5`."""
+    heads = [tuple(head) for head in index]
+    single = len({kind for kind, _, _ in heads}) <= 1
+    letters = {"encoder": "E", "decoder": "D", "cross": "X"}
+    return [f"{'L' if single else letters.get(kind, kind)}{layer}H{head}" for kind, layer, head in heads]
 
 
 def save_table(table: pd.DataFrame, folder: str | Path, name: str, format: str = "parquet") -> Path:
@@ -305,6 +313,6 @@ def save(folder: str | Path, *, heads: pd.DataFrame | None = None, sweep: pd.Dat
 
 __all__ = [
     "FORMATS", "HEAD_INDEX", "SCHEMA", "STATISTICS", "SWEEP_COLUMNS", "clear_run", "differences",
-    "label_columns", "load_table", "open_run", "read_meta", "save", "save_table", "score_columns", "table_path",
+    "head_names", "label_columns", "load_table", "open_run", "read_meta", "save", "save_table", "score_columns", "table_path",
     "to_json", "write_atomically", "write_meta",
 ]  # fmt: skip

@@ -1,0 +1,125 @@
+"""What every column of a head table, every label and every metric means, with its unit: written once, shown anywhere."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Definition(NamedTuple):
+    """A short title for axes, a unit ("" where there is none), and one or two sentences."""
+
+    title: str
+    unit: str
+    text: str
+
+    @property
+    def axis(self) -> str:
+        """Title and unit as they stand on an axis."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+
+_MASS = "attention mass"
+
+STATISTICS: dict[str, Definition] = {
+    "entropy": Definition("entropy", "nats", "Mean entropy of an attention row; 0 where all mass is on one token. Where rows sum below 1 (learned sinks), of the row scaled back to 1."),
+    "entropy_norm": Definition("relative entropy", "0 to 1", "Mean of each row's entropy divided by the log of its number of visible keys; 1 = uniform. Rows with one visible key are left out."),
+    "max_weight": Definition("largest weight", _MASS, "Mean of the largest weight in each row."),
+    "first_mass": Definition("mass on the first token", _MASS, "Mean weight on the first token of the text, whatever it is."),
+    "separator_mass": Definition("mass on separators", _MASS, "Mean weight, summed over the row, on tokens that close a segment ([SEP], end of sentence)."),
+    "self_mass": Definition("mass on itself", _MASS, "Mean weight of a token on its own position."),
+    "prev_mass": Definition("mass on the previous token", _MASS, "Mean weight on the token just before, over the rows that have one."),
+    "next_mass": Definition("mass on the next token", _MASS, "Mean weight on the token just after, over the rows that have one and may see it."),
+    "distance": Definition("mean distance", "tokens", "Mean distance between query and key, weighted by attention."),
+    "output_norm": Definition("output norm", "model units", "Mean length of what the head adds to its layer's output, ||z_h W_h||."),
+    "sink_logit_mass": Definition("mass on the learned sink", _MASS, "Mean mass that goes to a learned sink logit, that is to no token."),
+}  # fmt: skip
+
+IDENTITY: dict[str, Definition] = {
+    "kind": Definition("kind", "", "Which attention: encoder, decoder (self-attention), or cross (decoder to encoder)."),
+    "layer": Definition("layer", "", "Counted from 0."),
+    "head": Definition("head", "", "Counted from 0."),
+    "kv_group": Definition("key-value group", "", "Heads of one layer with the same number share their keys and values."),
+    "n_queries": Definition("query rows", "rows", "Number of valid query rows that the means are over."),
+    "labels": Definition("labels", "", "All labels that the head carries, or none."),
+}
+
+LABELS: dict[str, Definition] = {
+    "previous_token": Definition("previous token", "", "Looks at the token just before."),
+    "next_token": Definition("next token", "", "Looks at the token just after."),
+    "self": Definition("itself", "", "Looks at its own position."),
+    "positional": Definition("fixed offset", "", "Looks at one fixed offset, whichever fits best."),
+    "separator": Definition("separator", "", "Looks at the tokens that close a segment."),
+    "broad": Definition("broad", "", "Spreads its attention over nearly all tokens."),
+    "sink": Definition("sink", "", "Parks its attention on the first token."),
+}
+
+_EVIDENCE: dict[str, tuple[str, str, str]] = {
+    "score": ("score", "", "What the label is decided on; compared with the threshold in the signature."),
+    "null": ("chance level", "", "The score that is to be expected by chance."),
+    "n": ("rows counted", "rows", "Number of query rows, or texts, that the score is a mean over."),
+    "low": ("95 % low", "", "Lower end of the 95 % interval of the score."),
+    "high": ("95 % high", "", "Upper end of the 95 % interval of the score."),
+    "q": ("q value", "", "Benjamini-Hochberg adjusted p value over all heads."),
+}
+
+SCORES: dict[str, Definition] = {
+    "score_gradient": Definition("gradient score", "loss per gate", "Mean absolute gradient of an example's loss with respect to the head's gate (Michel et al. 2019); higher = more important."),
+    "score_ablation": Definition("ablation score", "loss", "Rise of the mean task loss when this head alone is removed; higher = more important."),
+    "score_random": Definition("random score", "", "Random numbers: the control order."),
+}  # fmt: skip
+
+METRICS: dict[str, Definition] = {
+    "accuracy": Definition("accuracy", "share correct", "Share of examples answered correctly; higher is better."),
+    "next_token_accuracy": Definition("next-token accuracy", "share correct", "Share of tokens that the model ranks first; higher is better."),
+    "perplexity": Definition("perplexity", "", "Exponential of the mean loss per token; lower is better."),
+    "loss": Definition("loss", "nats", "Mean loss per example; lower is better."),
+    "bleu": Definition("BLEU", "points", "Corpus BLEU by sacrebleu; higher is better."),
+}  # fmt: skip
+
+SWEEP: dict[str, Definition] = {
+    "strategy": Definition("order", "", "Whose order decides which heads go first: a score, random, or label:<name>."),
+    "ablation": Definition("ablation", "", "What takes the place of a removed head's output: zero, or its mean."),
+    "seed": Definition("seed", "", "Seed of a random order."),
+    "kinds": Definition("kinds", "", "Kinds of attention that heads were removed from."),
+    "budget": Definition("budget", "", "How many heads to remove, as asked for."),
+    "n_removed": Definition("removed", "heads", "Number of heads removed."),
+    "n_heads": Definition("of", "heads", "Number of heads that could be removed."),
+    "metric": Definition("metric", "", "What was measured."),
+    "value": Definition("value", "", "The metric with the heads removed."),
+    "baseline": Definition("baseline", "", "The metric with all heads, on the same examples."),
+    "drop": Definition("drop", "", "How much worse than the baseline, in the metric's unit; above 0 always means worse."),
+    "ci_low": Definition("95 % low", "", "Lower end of the drop's 95 % interval (paired bootstrap over examples)."),
+    "ci_high": Definition("95 % high", "", "Upper end of the drop's 95 % interval (paired bootstrap over examples)."),
+    "n_examples": Definition("examples", "", "Number of examples that the metric is over."),
+    "split": Definition("split", "", "Which half of the examples; heads are chosen on one, judged on the other."),
+    "seconds": Definition("seconds", "s", "Time that the evaluation took."),
+}
+
+
+def define(column: str) -> Definition:
+    """The definition of any column, label or metric; a plain one for a name that is not listed."""
+    for known in (STATISTICS, IDENTITY, LABELS, SCORES, METRICS):
+        if column in known:
+            return known[column]
+    if column.endswith("_words"):
+        base = define(column.removesuffix("_words"))
+        return Definition(f"{base.title}, words", base.unit, f"{base.text} Over word queries alone.")
+    if column.startswith("score_"):
+        return Definition(f"{_spaced(column[6:])} score", "", "Importance of the head; higher = more important.")
+    stem, _, suffix = column.rpartition("_")
+    if stem and suffix in _EVIDENCE:
+        title, unit, text = _EVIDENCE[suffix]
+        return Definition(f"{define(stem).title}: {title}", unit, text)
+    return Definition(_spaced(column), "", "")
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def evidence(suffix: str) -> Definition:
+    """What a column `<label>_<suffix>` says about its label."""
+    return Definition(*_EVIDENCE[suffix])
+
+
+EVIDENCE_SUFFIXES = tuple(_EVIDENCE)

@@ -1,0 +1,96 @@
+"""Layer x head panels, one for each kind of attention, that heat maps and label maps are drawn on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from headlab.errors import DataError, UsageError
+from headlab.report.figures.style import ONE_COLUMN, PALE, TWO_COLUMNS, figure_of, new_figure
+from headlab.tables import HEAD_INDEX
+
+KINDS = ("encoder", "decoder", "cross")
+
+
+def require_heads(heads: pd.DataFrame) -> pd.DataFrame:
+    """A head table indexed by (kind, layer, head), whether they came as index or as columns; DataError without rows."""
+    if list(heads.index.names) != list(HEAD_INDEX):
+        missing = [name for name in HEAD_INDEX if name not in heads.columns]
+        if missing:
+            raise DataError(f"The head table lacks {', '.join(missing)}.", "It is indexed by kind, layer and head.")
+        heads = heads.set_index(list(HEAD_INDEX))
+    if heads.empty:
+        raise DataError("The head table has no rows.", "Observe at least one head.")
+    return heads
+
+
+def by_kind(heads: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(kind, its rows indexed by (layer, head)) in the order encoder, decoder, cross, then anything else."""
+    there = list(dict.fromkeys(heads.index.get_level_values("kind")))
+    for kind in [k for k in KINDS if k in there] + [k for k in there if k not in KINDS]:
+        yield kind, heads.xs(kind, level="kind")
+
+
+def as_matrix(values: pd.Series) -> np.ma.MaskedArray:
+    """(layers, heads) matrix of a series indexed by (layer, head), from layer and head 0 on; masked where undefined."""
+    layers, head_numbers = (values.index.get_level_values(name).to_numpy() for name in ("layer", "head"))
+    matrix = np.full((layers.max() + 1, head_numbers.max() + 1), np.nan)
+    matrix[layers, head_numbers] = values.to_numpy(dtype=float, na_value=np.nan)
+    return np.ma.masked_invalid(matrix)
+
+
+def panels(heads: pd.DataFrame, ax: Axes | Sequence[Axes] | None, extra: float) -> tuple[Figure, list[Axes]]:
+    """One Axes for each kind, side by side; `extra` inches of height are for the legend below."""
+    sizes = [(rows.index.get_level_values("layer").max() + 1, rows.index.get_level_values("head").max() + 1)
+             for _, rows in by_kind(heads)]  # fmt: skip
+    if ax is not None:
+        given = [ax] if isinstance(ax, Axes) else list(ax)
+        if len(given) != len(sizes):
+            raise UsageError(f"{len(given)} axes were given for {len(sizes)} kinds of attention.",
+                             "Pass one Axes for each kind, or none.")  # fmt: skip
+        return figure_of(given[0]), given
+    widths = [n_heads for _, n_heads in sizes]
+    width = ONE_COLUMN if sum(widths) <= 18 else TWO_COLUMNS
+    layers = max(n_layers for n_layers, _ in sizes)
+    cell = float(np.clip(width / (sum(widths) + 3 * len(widths)), 0.12, 0.26 if layers <= 14 else 0.16))
+    figure = new_figure(width, layers * cell + extra)
+    axes = figure.subplots(1, len(sizes), squeeze=False, width_ratios=[max(w, 4) for w in widths])[0]
+    return figure, list(axes)
+
+
+def finish(axes: Axes, kind: str, rows: pd.DataFrame, title: bool) -> None:
+    """Layers from the top down, head numbers below, hatching for heads whose value is undefined."""
+    n_layers = rows.index.get_level_values("layer").max() + 1
+    n_heads = rows.index.get_level_values("head").max() + 1
+    axes.set_xlim(-0.5, n_heads - 0.5)
+    axes.set_ylim(n_layers - 0.5, -0.5)
+    axes.set_xticks(ticks(n_heads, 12))
+    axes.set_yticks(ticks(n_layers, 16))
+    axes.set_xlabel("head")
+    axes.set_ylabel("layer")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    if title:
+        axes.set_title(f"{kind}-attention" if kind == "cross" else kind)
+
+
+def ticks(count: int, most: int) -> np.ndarray:
+    """At most `most` numbers from 0 on, in steps that people count in."""
+    step = next(s for s in (1, 2, 4, 5, 10, 20, 50, 100, 200, 500, count) if count / s <= most)
+    return np.arange(0, count, step)
+
+
+def hatch(axes: Axes, layer: int, head: int) -> None:
+    """Mark a head whose value is undefined, so that it differs from a low value and from no head."""
+    axes.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, facecolor=PALE, edgecolor="#B0B0B0", hatch="////",
+                             linewidth=0, gid="undefined"))  # fmt: skip
+
+
+def cell_width(axes: Axes, n_heads: int) -> float:
+    """Rough width of a cell in inches."""
+    return figure_of(axes).get_size_inches()[0] * axes.get_position().width / n_heads

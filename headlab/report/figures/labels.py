@@ -1,0 +1,101 @@
+"""Label map: every head of a model as one cell, coloured by its main label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from headlab.errors import DataError, unknown_name
+from headlab.report.definitions import define
+from headlab.report.figures.grid import by_kind, cell_width, finish, hatch, panels, require_heads
+from headlab.report.figures.style import COLOURS, MORE_COLOURS, PALE, is_dark, styled
+from headlab.tables import label_columns
+
+# The labels that come with headlab keep their colour and mark from figure to figure.
+_KNOWN = {
+    "previous_token": ("P", COLOURS[0]),
+    "next_token": ("N", COLOURS[5]),
+    "self": ("I", COLOURS[3]),
+    "positional": ("O", COLOURS[2]),
+    "separator": ("S", COLOURS[1]),
+    "broad": ("B", COLOURS[6]),
+    "sink": ("K", COLOURS[4]),
+}
+
+
+@styled
+def label_map(
+    heads: pd.DataFrame, *, labels: Sequence[str] | None = None, ax: Axes | Sequence[Axes] | None = None
+) -> Figure:
+    """Draw one cell for each head: colour = main label, letters = all its labels, main one first.
+
+    The main label is the one with the highest score among those the head carries. Heads without a label are pale,
+    heads for which no label is defined are hatched. `ax` takes one Axes for each kind of attention.
+    Raises DataError where the table has no labels, UsageError for an unknown one.
+    """
+    heads = require_heads(heads)
+    known = label_columns(heads)
+    if not known:
+        raise DataError("The head table has no labels.", "Observe with labels=[...], or headlab dump --labels A,B.")
+    for name in labels or ():
+        if name not in known:
+            raise unknown_name("label", name, known)
+    chosen = list(labels or known)
+    keys = legend_keys(chosen)
+    figure, axes = panels(heads, ax, extra=0.6 + 0.17 * ((len(chosen) + 2) // 2))
+    counts: dict[str, int] = {}
+    for panel, (kind, rows) in zip(axes, by_kind(heads), strict=True):
+        finish(panel, kind, rows, title=len(axes) > 1)
+        marked = cell_width(panel, rows.index.get_level_values("head").max() + 1) > 0.13
+        for (layer, head), row in rows.iterrows():
+            carried = carried_labels(row, chosen)
+            if carried is None:
+                hatch(panel, layer, head)
+                continue
+            _cell(panel, layer, head, carried, keys, marked)
+            for name in carried or ["none"]:
+                counts[name] = counts.get(name, 0) + 1
+    _legend(figure, axes, keys, counts)
+    return figure
+
+
+def carried_labels(row: pd.Series, labels: Sequence[str]) -> list[str] | None:
+    """The labels that a head carries, highest score first; None where all of them are undefined."""
+    if all(pd.isna(row[name]) for name in labels):
+        return None
+    carried = [name for name in labels if not pd.isna(row[name]) and bool(row[name])]
+    return sorted(carried, key=lambda name: -float(row[f"{name}_score"]))
+
+
+def legend_keys(labels: Sequence[str]) -> Mapping[str, tuple[str, str]]:
+    """(mark, colour) of each label: fixed for those that come with headlab, small letters for others."""
+    others = [name for name in labels if name not in _KNOWN]
+    marks = [*"abcdefghijklmnopqrstuvwxyz"]
+    new = {name: (marks[i % 26], MORE_COLOURS[i % len(MORE_COLOURS)]) for i, name in enumerate(others)}
+    return {name: _KNOWN.get(name) or new[name] for name in labels}
+
+
+def _cell(axes: Axes, layer: int, head: int, carried: Sequence[str], keys: Mapping, marked: bool) -> None:
+    colour = keys[carried[0]][1] if carried else PALE
+    axes.add_patch(Rectangle((head - 0.46, layer - 0.46), 0.92, 0.92, facecolor=colour, linewidth=0,
+                             gid=carried[0] if carried else "none"))  # fmt: skip
+    if carried and marked:
+        text = "".join(keys[name][0] for name in carried[:4])
+        axes.text(head, layer, text, ha="center", va="center", fontsize=6 if len(text) < 3 else 4.5,
+                  color="white" if is_dark(colour) else "black")  # fmt: skip
+
+
+def _legend(figure: Figure, axes: Sequence[Axes], keys: Mapping, counts: Mapping[str, int]) -> None:
+    entries = [Patch(facecolor=colour, label=f"{mark}  {define(name).title}: {counts.get(name, 0)}")
+               for name, (mark, colour) in keys.items()]  # fmt: skip
+    entries.append(Patch(facecolor=PALE, label=f"none: {counts.get('none', 0)}"))
+    columns = 2 if figure.get_size_inches()[0] < 5 else 4
+    if axes[0].figure is figure and figure.get_layout_engine() is not None:
+        figure.legend(handles=entries, loc="outside lower center", ncols=columns, frameon=False, handlelength=1,
+                      handleheight=1, columnspacing=1.2)  # fmt: skip
+    else:
+        axes[-1].legend(handles=entries, loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, handlelength=1)
