@@ -42,7 +42,8 @@ def score(
 
 def require_one_model(heads: Heads, task: Task) -> None:
     """Raise UsageError unless the heads belong to the model that the task runs: masks would have no effect on it."""
-    if heads.model is not getattr(task.model, "model", task.model):
+    checkpoint = task.model
+    if heads.model is not checkpoint and heads.model is not getattr(checkpoint, "model", None):
         raise UsageError(
             "The heads belong to another model than the task's, so removing them would not touch the task.",
             "Make them from the task's own model: Heads(task.model).",

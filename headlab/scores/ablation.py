@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from headlab.attention.masks import HeadMask
+from headlab.attention.seam import evaluating
 from headlab.errors import DataError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def score(
     return rises
 
 
-@torch.no_grad()
 def _mean_loss(heads: Heads, task: Task, batches: list[Batch]) -> float:
-    losses = [task.losses(heads.model, batch).double() for batch in batches]  # each (examples of the batch,)
+    with evaluating(heads.model), torch.no_grad():
+        losses = [task.losses(heads.model, batch).double() for batch in batches]  # each (examples of the batch,)
     return float(torch.cat(losses).mean())
