@@ -52,3 +52,49 @@ def data_folder() -> Path:
     if folder is None:
         pytest.skip(NO_DATA)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a BERT classifier with random weights, 2 layers of 4 heads, at most 64 tokens; adds [CLS], [SEP]."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                        intermediate_size=48, max_position_embeddings=64, id2label={0: "bad", 1: "good"},
+                        label2id={"bad": 0, "good": 1})  # fmt: skip
+    return _saved(BertForSequenceClassification(config), tmp_path_factory.mktemp("classifier"), adds=True)
+
+
+@pytest.fixture(scope="session")
+def tiny_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a Llama language model with random weights, 2 layers of 4 heads in 2 groups, at most 64 tokens."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                         num_key_value_heads=2, intermediate_size=48, max_position_embeddings=64)  # fmt: skip
+    return _saved(LlamaForCausalLM(config), tmp_path_factory.mktemp("lm"), adds=False)
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"the a cat dog bird sleeps runs sings and or red green in on .".split()]
+
+
+def _saved(model, folder: Path, *, adds: bool) -> Path:  # type: ignore[no-untyped-def]
+    """Save a model with a tokenizer that knows WORDS and splits at blanks."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"unk_token": "[UNK]", "pad_token": "[PAD]"}
+    if adds:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        )
+        special |= {"cls_token": "[CLS]", "sep_token": "[SEP]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **special).save_pretrained(folder)
+    model.eval().save_pretrained(folder)
+    return folder

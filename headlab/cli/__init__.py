@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+import headlab
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code.
@@ -17,6 +19,9 @@ def run(arguments: Sequence[str]) -> int:
 
     debug = "--debug" in arguments
     _quiet_libraries(debug)
+    if "--version" in arguments:
+        print(headlab.__version__)
+        return 0
     try:
         code = application()(args=list(arguments), prog_name="headlab", standalone_mode=False)
     except BaseException as error:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.options import DataOptions, Json, Model, ModelOptions, RunOptions, TalkOptions, names, numbers
+from headlab.cli.options import DataOptions, Json, Model, ModelOptions, RunOptions, TalkOptions, names, numbers, require
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
 from headlab.errors import UsageError
+from headlab.registry import Registry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headlab.attention.heads import Heads
     from headlab.models import Checkpoint
     from headlab.models.batch import Batch
+    from headlab.report.maps import AttentionMap
 
 SHOWN_ROWS = 15
 SHOWN = ("name", "labels", "entropy_norm", "max_weight", "first_mass", "separator_mass", "self_mass", "prev_mass",
@@ -42,11 +44,13 @@ def dump(
     from headlab.cli import opening
 
     wanted = Wanted(labels, statistics, maps, layers, heads)
+    if task is not None:
+        require(Registry("headlab.tasks", "task", hyphenated=True), task)
     if text is not None and task is not None:
         raise UsageError("--text and --task both name the texts.", "Give one of them.")
     if data.data is not None and task is None:
         raise UsageError("--data belongs to a task, and there is no --task.", "Add --task NAME, or use --text FILE.")
-    opening.check_folder(out, overwrite=run.overwrite)
+    opening.check_folder(out)
     with Progress(quiet=talk.quiet) as progress:
         progress.step(f"opening {model}")
         texts = _task_texts(task, model, opened, data, run) if task else _plain_texts(model, opened, data, text)
@@ -71,7 +75,7 @@ class Wanted:
 
         self.labels = LABELS.names() if labels is None else [] if labels == "none" else names(labels)
         for label in self.labels:
-            LABELS.load(label)
+            require(LABELS, label)
         self.statistics = names(statistics) or None
         for statistic in self.statistics or ():
             if statistic not in STATISTICS:
@@ -135,26 +139,26 @@ def _observe(
     signature = {"command": "dump", **texts.signature, "wanted": wanted.as_signature(), "seed": run.seed}
     state = open_run(out, signature, run.overwrite, command=command_line())
     if state == "resume" and read_meta(out)["finished"] and table_path(out, "heads"):
-        return _files(out), load_table(out, "heads")
+        return files(out), load_table(out, "heads")
     progress.step("observing")
     table = heads.observe(texts.batches, wanted.labels, wanted.statistics, seed=run.seed, progress=progress)
     save_table(table, out, "heads", run.format.value)
     progress.step("drawing")
-    if kept is not None:
-        from headlab.cli import maps
+    if kept:
+        from headlab.report.maps import save_maps
 
-        maps.save(kept, out)
+        save_maps(out, kept)
         figures.of_maps(kept, out)
     figures.of_heads(table, out)
     notes = texts.notes | {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
     write_meta(out, signature, command=command_line(), notes=notes)
-    return _files(out), table
+    return files(out), table
 
 
-def _maps(heads: Heads, batches: list[Batch], wanted: Wanted, progress: Progress) -> Any:
+def _maps(heads: Heads, batches: list[Batch], wanted: Wanted, progress: Progress) -> list[AttentionMap]:
     """The maps that are asked for; taken first, so that a head that does not exist leaves no folder behind."""
     if not wanted.maps:
-        return None
+        return []
     from headlab.attention.masks import parse_heads
     from headlab.cli import maps
 
@@ -163,7 +167,7 @@ def _maps(heads: Heads, batches: list[Batch], wanted: Wanted, progress: Progress
     return maps.capture(heads, batches, wanted.maps, wanted.layers, chosen)
 
 
-def _files(folder: Path) -> list[Path]:
+def files(folder: Path) -> list[Path]:
     """The files of a run that a person would open."""
     found = [*folder.glob("*.parquet"), *folder.glob("*.csv"), *folder.glob("*.json"), *folder.glob("*.safetensors")]
     return sorted(found) + sorted((folder / "figures").glob("*.png"))

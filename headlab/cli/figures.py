@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from headlab.cli.maps import Maps
+    from headlab.report.maps import AttentionMap
 
 STATISTICS = ("entropy_norm", "prev_mass", "separator_mass", "first_mass")
-MAX_GRIDS = 4
+MAX_GRIDS, MAX_HEADS = 4, 16
 
 
 def of_heads(table: pd.DataFrame, folder: Path) -> list[Path]:
@@ -28,15 +29,14 @@ def of_heads(table: pd.DataFrame, folder: Path) -> list[Path]:
     return _save(drawn, folder)
 
 
-def of_maps(maps: Maps, folder: Path) -> list[Path]:
-    """A grid of the first text's maps for each of the first few layers that were kept."""
+def of_maps(maps: Sequence[AttentionMap], folder: Path) -> list[Path]:
+    """One grid for each of the first few texts, with every head that was kept of it."""
     from headlab.report.figures import attention_grid
 
-    drawn: dict[str, Any] = {}
-    for kind, layer in list(maps.weights)[:MAX_GRIDS]:
-        weights, queries, keys = maps.first_text(kind, layer)
-        drawn[f"maps_{kind}_{layer}"] = attention_grid(weights.numpy(), queries if kind != "cross" else (queries, keys))
-    return _save(drawn, folder)
+    texts = sorted({one.text for one in maps})[:MAX_GRIDS]
+    return _save(
+        {f"maps_{text}": attention_grid([m for m in maps if m.text == text][:MAX_HEADS]) for text in texts}, folder
+    )
 
 
 def of_sweep(table: pd.DataFrame, folder: Path) -> list[Path]:

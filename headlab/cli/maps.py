@@ -1,19 +1,16 @@
-"""Attention maps of a few texts, for `headlab dump --maps`: maps.safetensors, and maps.json with the tokens."""
+"""Attention maps of a few texts, for `headlab dump --maps`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from headlab.attention.masks import HeadId
 from headlab.errors import UsageError
 from headlab.models.batch import Batch, Tokens
-from headlab.tables import to_json, write_atomically
+from headlab.report.maps import AttentionMap
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
@@ -21,52 +18,31 @@ if TYPE_CHECKING:
 MAX_BYTES = 4 << 30
 
 
-@dataclass
-class Maps:
-    """Maps by (kind, layer), each (text, head, query, key) in float32, zero beyond a text's own length."""
+def capture(
+    heads: Heads, batches: Sequence[Batch], n: int, layers: list[int] | None, chosen: list[HeadId] | None
+) -> list[AttentionMap]:
+    """Maps of the first n texts by example id, padding cut off, heads in the order of the head table.
 
-    weights: dict[tuple[str, int], Tensor]
-    heads: dict[tuple[str, int], list[int]]
-    texts: list[dict[str, Any]]
-
-    def first_text(self, kind: str, layer: int) -> tuple[Tensor, list[str], list[str]]:
-        """Maps (head, query, key) of the first text without padding, the query tokens and the key tokens."""
-        text = self.texts[0]
-        queries = text["source"] if kind == "encoder" or text["target"] is None else text["target"]
-        keys = queries if kind != "cross" else text["source"]
-        return self.weights[kind, layer][0, :, : len(queries), : len(keys)], queries, keys
-
-
-def capture(heads: Heads, batches: Sequence[Batch], n: int, layers: list[int] | None, chosen: list[HeadId] | None) -> Maps:
-    """Maps of the first n rows by example id; UsageError for heads that do not exist and for more than 4 GiB of maps."""
+    Raises UsageError for heads and layers that do not exist, and for more than 4 GiB of maps.
+    """
     rows = sorted((example, b, r) for b, batch in enumerate(batches) for r, example in enumerate(batch.examples))[:n]
     singles = [_row(batches[b], r) for _, b, r in rows]
-    _check_size(heads, singles, layers, chosen)
-    parts: dict[tuple[str, int], list[Tensor]] = {}
-    for single in singles:
-        for (kind, layer), found in heads.capture(single, layers, chosen).items():
-            queries, keys = _sides(kind, single)
-            real = found[0].cpu()[:, queries.valid[0].cpu()][:, :, keys.valid[0].cpu()]
-            parts.setdefault((kind, layer), []).append(real)
+    kept = _kept(heads, layers, chosen)
+    _check_size(singles, sum(len(found) for found in kept.values()))
+    return [one for text, single in enumerate(singles) for one in _of_text(heads, single, text, layers, chosen, kept)]
+
+
+def _of_text(
+    heads: Heads, single: Batch, text: int, layers: list[int] | None, chosen: list[HeadId] | None,
+    kept: dict[tuple[str, int], list[int]],
+) -> Iterator[AttentionMap]:  # fmt: skip
     tokenizer = heads.checkpoint.tokenizer if heads.checkpoint else None
-    texts = [_text(single, example, tokenizer) for single, (example, _, _) in zip(singles, rows, strict=True)]
-    return Maps({key: _stacked(found) for key, found in parts.items()}, _chosen(heads, layers, chosen), texts)
-
-
-def save(maps: Maps, folder: Path) -> list[Path]:
-    """Write maps.safetensors (one tensor `kind.layer` each) and maps.json beside it."""
-    from safetensors.torch import save_file
-
-    tensors = {f"{kind}.{layer}": weights.contiguous() for (kind, layer), weights in maps.weights.items()}
-    described = {
-        "shape": "(text, head, query, key)",
-        "tensors": {f"{k}.{n}": {"kind": k, "layer": n, "heads": heads} for (k, n), heads in maps.heads.items()},
-        "texts": maps.texts,
-    }
-    return [
-        write_atomically(folder / "maps.safetensors", lambda path: save_file(tensors, path)),
-        write_atomically(folder / "maps.json", to_json(described)),
-    ]
+    for (kind, layer), found in heads.capture(single, layers, chosen).items():  # found: (1, head, query, key)
+        queries, keys = _sides(kind, single)
+        real = found[0].cpu()[:, queries.valid[0].cpu()][:, :, keys.valid[0].cpu()]
+        words = _words(queries, tokenizer), _words(keys, tokenizer)
+        for head, weights in zip(kept[kind, layer], real, strict=True):
+            yield AttentionMap(kind, layer, head, text, weights.numpy(), *words)
 
 
 def _row(batch: Batch, row: int) -> Batch:
@@ -80,7 +56,8 @@ def _row(batch: Batch, row: int) -> Batch:
         return Tokens(*(cut(t) for t in (tokens.ids, tokens.valid, tokens.special, tokens.separator)))
 
     inputs = {name: cut(value) for name, value in batch.inputs.items() if name != "labels"}
-    return Batch(inputs, side(batch.source), side(batch.target) if batch.target else None, batch.examples[row : row + 1])
+    target = side(batch.target) if batch.target else None
+    return Batch(inputs, side(batch.source), target, batch.examples[row : row + 1])
 
 
 def _sides(kind: str, batch: Batch) -> tuple[Tokens, Tokens]:
@@ -89,23 +66,12 @@ def _sides(kind: str, batch: Batch) -> tuple[Tokens, Tokens]:
     return queries, batch.source if kind == "cross" else queries
 
 
-def _text(batch: Batch, example: int, tokenizer: Any) -> dict[str, Any]:
-    def words(tokens: Tokens) -> list[str]:
-        ids = tokens.ids[0][tokens.valid[0]].tolist()
-        return [str(i) for i in ids] if tokenizer is None else list(tokenizer.convert_ids_to_tokens(ids))
-
-    return {"example": example, "source": words(batch.source), "target": words(batch.target) if batch.target else None}
+def _words(tokens: Tokens, tokenizer: Any) -> list[str]:
+    ids = tokens.ids[0][tokens.valid[0]].tolist()
+    return [str(i) for i in ids] if tokenizer is None else list(tokenizer.convert_ids_to_tokens(ids))
 
 
-def _stacked(parts: list[Tensor]) -> Tensor:
-    height, width = max(p.shape[1] for p in parts), max(p.shape[2] for p in parts)
-    whole = torch.zeros(len(parts), parts[0].shape[0], height, width)
-    for row, part in zip(whole, parts, strict=True):
-        row[:, : part.shape[1], : part.shape[2]] = part
-    return whole
-
-
-def _chosen(heads: Heads, layers: list[int] | None, chosen: list[HeadId] | None) -> dict[tuple[str, int], list[int]]:
+def _kept(heads: Heads, layers: list[int] | None, chosen: list[HeadId] | None) -> dict[tuple[str, int], list[int]]:
     kept: dict[tuple[str, int], list[int]] = {}
     for kind, layer, head in chosen if chosen is not None else heads.index:
         if layers is None or layer in layers:
@@ -113,10 +79,12 @@ def _chosen(heads: Heads, layers: list[int] | None, chosen: list[HeadId] | None)
     return kept
 
 
-def _check_size(heads: Heads, singles: list[Batch], layers: list[int] | None, chosen: list[HeadId] | None) -> None:
-    count = sum(len(found) for found in _chosen(heads, layers, chosen).values())
-    longest = max((max(side.ids.shape[1] for side in (s.source, s.target) if side is not None) for s in singles), default=0)
+def _check_size(singles: list[Batch], count: int) -> None:
+    sides = [side for single in singles for side in (single.source, single.target) if side is not None]
+    longest = max((side.ids.shape[1] for side in sides), default=0)
     size = 4 * len(singles) * count * longest**2
     if size > MAX_BYTES:
-        raise UsageError(f"The maps of {count} heads on {len(singles)} texts of {longest} tokens take {size >> 30} GiB.",
-                         "Choose fewer with --layers or --heads, or lower --maps or --max-length.")  # fmt: skip
+        raise UsageError(
+            f"The maps of {count} heads on {len(singles)} texts of {longest} tokens take {size >> 30} GiB.",
+            "Choose fewer with --layers or --heads, or lower --maps or --max-length.",
+        )

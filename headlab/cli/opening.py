@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +52,8 @@ def model_arguments(options: ModelOptions) -> dict[str, Any]:
     return arguments
 
 
-def check_folder(folder: Path, *, overwrite: bool) -> None:
-    """Refuse a hopeless output folder before a model is loaded for nothing; makes and changes nothing.
+def check_folder(folder: Path) -> None:
+    """Refuse a hopeless output folder before a model is loaded for nothing; leaves nothing behind.
 
     Raises UsageError for a folder with foreign files, a file in the way, and a place that cannot be written.
     """
@@ -62,13 +62,16 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise UsageError(f"{existing} is a file, not a folder.", "Choose another --out.")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise UsageError(f"{existing} cannot be written.", "Choose another --out, or change its permissions.")
+    try:  # asking for permissions is not enough: root has them in places that cannot be written
+        tempfile.TemporaryDirectory(prefix=".headlab-", dir=existing).cleanup()
+    except OSError as error:
+        raise UsageError(f"{existing} cannot be written: {error.strerror}.", "Choose another --out.") from error
     if existing == folder.absolute() and any(not path.name.startswith(".") for path in folder.iterdir()):
         try:
             read_meta(folder)
         except DataError as error:
-            raise UsageError(f"{folder} holds files that are no run of headlab.", "Choose an empty or a new folder.") from error  # fmt: skip
+            cause = f"{folder} holds files that are no run of headlab."
+            raise UsageError(cause, "Choose an empty or a new folder.") from error
 
 
 def command_line() -> str:

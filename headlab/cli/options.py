@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from headlab.errors import UsageError
+from headlab.errors import UsageError, unknown_name
+from headlab.registry import Registry
 
 MODEL_HELP = "Hub id, folder, .gguf file or demo:NAME (see `headlab list models`)."
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)]
@@ -81,7 +82,7 @@ class TalkOptions:
 def expand(command: Callable[..., Any]) -> Callable[..., Any]:
     """Turn each parameter that is a dataclass of options into those options, and hand the command the dataclass."""
     hints = typing.get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name in groups:
@@ -125,3 +126,9 @@ def numbers(text: str, option: str) -> list[int]:
             raise UsageError(f"{option} {text!r} is not a list of numbers.", "Write numbers and ranges: 0,3-5.")
         found.extend(range(int(first), int(last or first) + 1))
     return found
+
+
+def require(plugins: Registry, name: str) -> None:
+    """Raise UsageError, with the closest name and the list, unless there is a plugin of that name; imports nothing."""
+    if name.replace("-", "_") not in {known.replace("-", "_") for known in plugins.names()}:
+        raise unknown_name(plugins.noun, name, plugins.names())

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """A progress bar on a terminal, one line per step elsewhere, nothing where `quiet`; call it (done, total, what)."""
+    """Progress on stderr: a bar on a terminal, a line for each finished step, nothing where `quiet`.
+
+    The functions that take a while call it as progress(done, total, what).
+    """
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._shown = not quiet
@@ -37,11 +40,10 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
-    def __call__(self, done: int, total: int, what: str) -> None:
-        if what != self._what:
-            self.step(what)
-        if self._bar:
-            self._bar.update(self._task, completed=done, total=total)
+    def __call__(self, done: int, total: int | None = None, what: str = "") -> None:
+        if self._bar and self._task is not None:
+            description = f"{self._what}: {what}" if what else self._what
+            self._bar.update(self._task, completed=done, total=total, description=description)
 
     def step(self, what: str) -> None:
         """Begin a step, which ends the one before."""

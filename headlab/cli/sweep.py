@@ -1,0 +1,152 @@
+"""`headlab sweep`: what heads are worth to a task, and what it costs to remove the least important ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headlab.cli.options import DataOptions, Json, Model, ModelOptions, RunOptions, TalkOptions, names, require
+from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from headlab.attention.heads import Heads
+    from headlab.tasks import Task
+
+DEFAULT_BUDGETS = "0,10%,20%,30%,40%,50%,60%,70%,80%,90%"
+WITHIN = ("model", "layer", "kind")
+ABLATIONS = ("zero", "mean")
+SHOWN = ("strategy", "seed", "budget", "n_removed", "metric", "value", "baseline", "drop", "ci_low", "ci_high")
+
+TaskName = Annotated[str, typer.Option("--task", help="See `headlab list tasks`.", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results.", show_default=False)]
+Scores = Annotated[str, typer.Option("--scores", help="A,B: each orders the heads (`headlab list scores`).")]
+Ablation = Annotated[str, typer.Option("--ablation", help="What takes the place of a removed head: zero or mean.")]
+Budgets = Annotated[str, typer.Option("--budgets", help="How many heads go: numbers or per cents.")]
+Within = Annotated[str, typer.Option("--within", help="model, or equal shares of each layer or kind.")]
+Kinds = Annotated[str | None, typer.Option("--kinds", help="Remove only encoder, decoder or cross heads (A,B).")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Random orders, the control.")]
+Split = Annotated[str, typer.Option("--split", help="Choose on one part, judge on the other: per cent or counts.")]
+
+
+def sweep(
+    model: Model, opened: ModelOptions, data: DataOptions, run: RunOptions, talk: TalkOptions, task: TaskName, out: Out,
+    scores: Scores = "gradient", ablation: Ablation = "zero", budgets: Budgets = DEFAULT_BUDGETS,
+    within: Within = "model", kinds: Kinds = None, seeds: Seeds = 3, split: Split = "50:50", json: Json = False,
+) -> None:  # fmt: skip
+    """Scores of all heads for a task, and the task's metrics as heads are removed, with random orders as control."""
+    from headlab.cli import opening
+
+    wanted = Wanted(task, scores, ablation, budgets, within, kinds, seeds)
+    opening.check_folder(out)
+    with Progress(quiet=talk.quiet) as progress:
+        progress.step(f"opening {model} and the task {task}")
+        opened_task = opening.open_task(task, model, opened, data, seed=run.seed, split=split)
+        curve = _sweep(opened_task, wanted, out, run, progress)
+    from headlab.cli.dump import files
+
+    if json:
+        print_json({"paths": files(out), "sweep": rows(curve)})
+        return
+    print_paths(files(out))
+    print()
+    print(table_text(curve, SHOWN))
+
+
+class Wanted:
+    """What a sweep is asked for; what cannot be is refused before a model is loaded."""
+
+    def __init__(
+        self, task: str, scores: str, ablation: str, budgets: str, within: str, kinds: str | None, seeds: int
+    ) -> None:
+        from headlab.attention.masks import KINDS
+        from headlab.errors import unknown_name
+        from headlab.pruning.budgets import budget_size, parse_budgets
+        from headlab.registry import Registry
+
+        require(Registry("headlab.tasks", "task", hyphenated=True), task)
+        self.scores = [name for name in names(scores) if name != "random"]  # random orders are always there
+        for name in self.scores:
+            require(Registry("headlab.scores", "score"), name)
+        self.budgets = parse_budgets(budgets)
+        for budget in self.budgets:
+            budget_size(budget, 1 << 30)  # shares out of range and what is no budget; counts wait for the model
+        for noun, value, known in (("ablation", ablation, ABLATIONS), ("within", within, WITHIN)):
+            if value not in known:
+                raise unknown_name(noun, value, known)
+        self.kinds = names(kinds) or None
+        for kind in self.kinds or ():
+            if kind not in KINDS:
+                raise unknown_name("kind of attention", kind, KINDS)
+        self.ablation, self.within, self.seeds = ablation, within, seeds
+
+
+def _sweep(task: Task, wanted: Wanted, out: Path, run: RunOptions, progress: Progress) -> pd.DataFrame:
+    """Scores, then the sweep, then figures; whatever an interrupted run of the same signature left is used."""
+    from headlab.attention.heads import Heads
+    from headlab.cli import figures
+    from headlab.cli.opening import command_line
+    from headlab.pruning.budgets import budget_size
+    from headlab.pruning.sweep import sweep as sweep_heads
+    from headlab.tables import open_run, save_table, write_meta
+
+    progress.step("probing and proving")
+    heads = Heads(task.checkpoint)
+    n_heads = sum(wanted.kinds is None or kind in wanted.kinds for kind, _, _ in heads.index)
+    for budget in wanted.budgets:
+        budget_size(budget, n_heads)
+    signature = _signature(task, wanted, run)
+    state = open_run(out, signature, run.overwrite, command=command_line())
+    table = _head_table(heads, task, wanted, out if state == "resume" else None, run, progress)
+    save_table(table, out, "heads", run.format.value)
+    progress.step("removing heads")
+    curve = sweep_heads(
+        heads, task, _orderings(table, wanted, run.seed), wanted.budgets, ablation=wanted.ablation, seeds=wanted.seeds,
+        seed=run.seed, run=out, progress=progress,
+    )  # fmt: skip
+    save_table(curve, out, "sweep", run.format.value)
+    progress.step("drawing")
+    figures.of_heads(table, out)
+    figures.of_sweep(curve, out)
+    notes = {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
+    write_meta(out, signature, command=command_line(), notes=notes)
+    return curve
+
+
+def _signature(task: Task, wanted: Wanted, run: RunOptions) -> dict[str, Any]:
+    """What the numbers depend on; scores and budgets only say which rows there are."""
+    settings = {"ablation": wanted.ablation, "within": wanted.within, "kinds": wanted.kinds, "seed": run.seed}
+    return {"command": "sweep", **task.signature(), **settings}
+
+
+def _head_table(
+    heads: Heads, task: Task, wanted: Wanted, earlier: Path | None, run: RunOptions, progress: Progress
+) -> pd.DataFrame:
+    """Statistics, labels and scores on the select split; those that an earlier part of the run has are taken over."""
+    from headlab.labels import LABELS
+    from headlab.scores import score
+    from headlab.tables import load_table, table_path
+
+    if earlier and table_path(earlier, "heads"):
+        table = load_table(earlier, "heads")
+    else:
+        progress.step("observing")
+        table = heads.observe(list(task.batches("select")), LABELS.names(), seed=run.seed, progress=progress)
+    for name in wanted.scores or ["random"]:
+        column = f"score_{name}"
+        if column not in table.columns:
+            progress.step(f"scoring by {name}")
+            table[column] = score(name, heads, task, ablation=wanted.ablation, seed=run.seed, progress=progress)
+    return table
+
+
+def _orderings(table: pd.DataFrame, wanted: Wanted, seed: int) -> list[Any]:
+    """One ordering for each score; where only random ones are asked for, the first of them, as the sweep wants one."""
+    from headlab.pruning.orderings import order
+
+    if not wanted.scores:
+        return [order(table["score_random"], within=wanted.within, kinds=wanted.kinds, seed=seed)]
+    return [order(table[f"score_{name}"], within=wanted.within, kinds=wanted.kinds) for name in wanted.scores]

@@ -1,0 +1,182 @@
+"""The command line before any model is opened: help, names, options, folders, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headlab
+from headlab.cli import run
+
+COMMANDS = ("inspect", "dump", "sweep", "report", "list", "demo")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([name, "-h"] for name in COMMANDS)])
+def test_help_is_printed_on_stdout_and_exits_with_0(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
+    assert run(arguments) == 0
+    printed = capsys.readouterr()
+    assert "Usage: headlab" in printed.out
+    assert not printed.err
+
+
+def test_the_help_names_every_command_and_no_command_that_does_not_exist_yet(capsys: pytest.CaptureFixture) -> None:
+    run(["--help"])
+    printed = capsys.readouterr().out
+    assert all(f"\n  {name} " in printed for name in COMMANDS)
+    assert "prune" not in printed
+
+
+def test_shared_options_are_on_both_commands_that_make_runs(capsys: pytest.CaptureFixture) -> None:
+    shared = ["--limit", "--batch-size", "--max-length", "--device", "--dtype", "--seed", "--format", "--overwrite",
+              "--quiet", "--debug", "--data", "--text-column", "--label-column", "--train-data", "--json"]  # fmt: skip
+    for command in ("dump", "sweep"):
+        run([command, "--help"])
+        printed = capsys.readouterr().out
+        assert [option for option in shared if option not in printed] == []
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["dump", "--version"]])
+def test_version(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
+    assert run(arguments) == 0
+    assert capsys.readouterr().out.strip() == headlab.__version__
+
+
+def test_python_m_headlab_is_the_same_command_line() -> None:
+    done = subprocess.run([sys.executable, "-m", "headlab", "nothing"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: ")
+
+
+@pytest.mark.parametrize("topic", ["labels", "scores", "tasks", "metrics", "statistics", "models"])
+def test_list_prints_one_line_for_each_name(topic: str, capsys: pytest.CaptureFixture) -> None:
+    assert run(["list", topic]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert run(["list", topic, "--json"]) == 0
+    named = json.loads(capsys.readouterr().out)[topic]
+    assert [line.split()[0] for line in lines] == list(named)
+    assert all(named.values()), "every name comes with a line about it"
+
+
+def test_list_without_a_topic_prints_all_and_loads_no_torch() -> None:
+    code = "import sys; from headlab.cli import run; run(['list']); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {"separator", "gradient", "minimal-pairs", "perplexity", "entropy", "demo:minilm"} <= set(
+        done.stdout.split()
+    )
+
+
+def test_the_listed_statistics_are_those_of_the_engine() -> None:
+    from headlab.attention.statistics import STATISTICS
+    from headlab.cli.list_names import entries
+
+    assert set(entries("statistics")) == set(STATISTICS)
+
+
+WRONG_USAGE = {
+    "no command": ([], "Missing command"),
+    "unknown command": (["dmup"], "dmup"),
+    "unknown option": (["list", "--colour"], "--colour"),
+    "no model": (["inspect"], "MODEL"),
+    "no output folder": (["dump", "MODEL"], "--out"),
+    "unknown list": (["list", "label"], "Did you mean 'labels'?"),
+    "unknown label": (["dump", "MODEL", "--out", "OUT", "--labels", "seperator"], "Did you mean 'separator'?"),
+    "unknown statistic": (["dump", "MODEL", "--out", "OUT", "--statistics", "entropie"], "Did you mean 'entropy'?"),
+    "unknown task": (["sweep", "MODEL", "--out", "OUT", "--task", "minimal-pair"], "Did you mean 'minimal-pairs'?"),
+    "unknown task to dump": (["dump", "MODEL", "--out", "OUT", "--task", "probes"], "Did you mean 'probe'?"),
+    "unknown score": (["sweep", "MODEL", "--out", "OUT", "--task", "lm", "--scores", "gradeint"], "'gradient'"),
+    "unknown ablation": (["sweep", "MODEL", "--out", "OUT", "--task", "lm", "--ablation", "nil"], "zero"),
+    "unknown within": (["sweep", "MODEL", "--out", "OUT", "--task", "lm", "--within", "layers"], "'layer'"),
+    "unknown kind": (["sweep", "MODEL", "--out", "OUT", "--task", "lm", "--kinds", "encoders"], "'encoder'"),
+    "budget above 100 %": (["sweep", "MODEL", "--out", "OUT", "--task", "lm", "--budgets", "0,110%"], "110%"),
+    "negative budget": (["sweep", "MODEL", "--out", "OUT", "--task", "lm", "--budgets=-5%"], "-5%"),
+    "budget that is none": (["sweep", "MODEL", "--out", "OUT", "--task", "lm", "--budgets", "few"], "few"),
+    "no random order": (["sweep", "MODEL", "--out", "OUT", "--task", "lm", "--seeds", "0"], "seeds"),
+    "limit of none": (["dump", "MODEL", "--out", "OUT", "--limit", "0"], "limit"),
+    "layers without maps": (["dump", "MODEL", "--out", "OUT", "--layers", "1"], "--maps"),
+    "layers that are none": (["dump", "MODEL", "--out", "OUT", "--maps", "1", "--layers", "first"], "first"),
+    "two sources of text": (["dump", "MODEL", "--out", "OUT", "--text", "a", "--task", "lm"], "--text"),
+    "data without a task": (["dump", "MODEL", "--out", "OUT", "--data", "a"], "--task"),
+    "unknown format": (["dump", "MODEL", "--out", "OUT", "--format", "xls"], "xls"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_USAGE)
+def test_wrong_usage_exits_with_2_before_a_model_is_opened(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, expected = WRONG_USAGE[case]
+    monkeypatch.setattr("headlab.cli.opening.open_checkpoint", _must_not_be_called)
+    monkeypatch.setattr("headlab.cli.opening.open_task", _must_not_be_called)
+    out = tmp_path / "out"
+    assert run([str(out) if argument == "OUT" else argument for argument in arguments]) == 2
+    _assert_cause_and_remedy(capsys, expected)
+    assert not out.exists()
+
+
+def _must_not_be_called(*_: object, **__: object) -> None:
+    raise AssertionError("a model was opened")
+
+
+def _assert_cause_and_remedy(capsys: pytest.CaptureFixture, expected: str) -> None:
+    """Two lines on stderr, one of cause, one of remedy; nothing on stdout."""
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    cause, remedy = printed.err.splitlines()
+    assert cause.startswith("Error: ")
+    assert remedy.startswith("Remedy: ")
+    assert expected in printed.err
+
+
+def test_a_foreign_folder_is_refused_and_left_alone_even_with_overwrite(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    assert run(["dump", "MODEL", "--out", str(tmp_path), "--overwrite"]) == 2
+    _assert_cause_and_remedy(capsys, "no run of headlab")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert run(["dump", "MODEL", "--out", str(tmp_path / "file" / "below")]) == 2
+    _assert_cause_and_remedy(capsys, "is a file")
+
+
+def test_a_place_that_cannot_be_written_is_refused(capsys: pytest.CaptureFixture) -> None:
+    assert run(["dump", "MODEL", "--out", "/proc/headlab"]) == 2
+    _assert_cause_and_remedy(capsys, "/proc")
+
+
+def test_a_report_of_a_folder_that_is_no_run_fails_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert run(["report", str(tmp_path / "missing"), "--out", str(tmp_path / "r.html")]) in (1, 2)
+    _assert_cause_and_remedy(capsys, "missing")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_exits_with_130(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headlab.cli.list_names.entries", interrupt)
+    assert run(["list"]) == 130
+    assert "Interrupted" in capsys.readouterr().err
+
+
+def test_the_traceback_is_shown_only_with_debug(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("headlab.cli.list_names.entries", fail)
+    assert run(["list"]) == 1
+    printed = capsys.readouterr().err
+    assert printed == "Error: RuntimeError: two lines\nRemedy: Run it again with --debug for the traceback.\n"
+    assert run(["list", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
