@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headlab.attention.masks import HeadId
@@ -16,6 +16,7 @@ from headlab.errors import UsageError
 from headlab.pruning.budgets import budget_size, budget_text, parse_budgets
 from headlab.pruning.orderings import order
 
+PROPERTY = settings(max_examples=60, deadline=None)  # a busy machine is no failure
 SCORES = st.floats(allow_nan=True, width=16)
 LAYERS = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 
@@ -32,6 +33,7 @@ def score_columns(draw, values=SCORES):
     return pd.Series(scores, index=index, name="score_made")
 
 
+@PROPERTY
 @given(score_columns(), st.sampled_from(["model", "layer", "kind"]))
 def test_an_ordering_holds_every_head_once_and_is_repeatable(scores, within):
     ordering = order(scores, within)
@@ -40,6 +42,7 @@ def test_an_ordering_holds_every_head_once_and_is_repeatable(scores, within):
     assert (ordering.name, ordering.within, len(ordering)) == ("made", within, len(scores))
 
 
+@PROPERTY
 @given(score_columns())
 def test_within_the_model_scores_rise_and_missing_ones_come_last(scores):
     values = np.array([scores[tuple(head)] for head in order(scores)])
@@ -48,6 +51,7 @@ def test_within_the_model_scores_rise_and_missing_ones_come_last(scores):
     assert np.isnan(values[len(known) :]).all()
 
 
+@PROPERTY
 @given(score_columns(), st.sampled_from(["layer", "kind"]))
 def test_within_a_group_scores_rise_too(scores, within):
     depth = 2 if within == "layer" else 1
@@ -58,6 +62,7 @@ def test_within_a_group_scores_rise_too(scores, within):
         assert values.isna().is_monotonic_increasing
 
 
+@PROPERTY
 @given(score_columns(st.floats(-1, 1)), st.sampled_from(["layer", "kind"]), st.integers(0, 100))
 def test_every_cut_takes_an_equal_share_of_each_group(scores, within, per_cent):
     depth = 2 if within == "layer" else 1
@@ -70,6 +75,7 @@ def test_every_cut_takes_an_equal_share_of_each_group(scores, within, per_cent):
         assert abs(gone[group] - share * size) < (1 if equal else 2)
 
 
+@PROPERTY
 @given(score_columns(), st.integers(0, 100), st.integers(0, 100))
 def test_larger_budgets_remove_what_smaller_ones_do_and_more(scores, one, other):
     ordering = order(scores, "layer")
@@ -77,6 +83,7 @@ def test_larger_budgets_remove_what_smaller_ones_do_and_more(scores, one, other)
     assert ordering.cut(f"{large}%")[: len(ordering.cut(f"{small}%"))] == ordering.cut(f"{small}%")
 
 
+@PROPERTY
 @given(st.integers(0, 10000), st.integers(1, 500))
 def test_text_and_number_of_a_share_agree_and_round_to_the_nearest_head(basis_points, n_heads):
     text = f"{basis_points / 100}%"
@@ -86,6 +93,7 @@ def test_text_and_number_of_a_share_agree_and_round_to_the_nearest_head(basis_po
     assert 0 <= size <= n_heads
 
 
+@PROPERTY
 @given(st.integers(0, 300))
 def test_whole_numbers_are_heads(count):
     assert budget_size(count, 300) == budget_size(str(count), 300) == budget_size(np.int64(count), 300) == count
