@@ -18,27 +18,31 @@ class Definition(NamedTuple):
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
-_MASS = "attention mass"
+_MASS = "mean mass"
 
 STATISTICS: dict[str, Definition] = {
     "entropy": Definition("entropy", "nats", "Mean entropy of an attention row; 0 where all mass is on one token. Where rows sum below 1 (learned sinks), of the row scaled back to 1."),
     "entropy_norm": Definition("relative entropy", "0 to 1", "Mean of each row's entropy divided by the log of its number of visible keys; 1 = uniform. Rows with one visible key are left out."),
     "max_weight": Definition("largest weight", _MASS, "Mean of the largest weight in each row."),
-    "first_mass": Definition("mass on the first token", _MASS, "Mean weight on the first token of the text, whatever it is."),
-    "separator_mass": Definition("mass on separators", _MASS, "Mean weight, summed over the row, on tokens that close a segment ([SEP], end of sentence)."),
-    "self_mass": Definition("mass on itself", _MASS, "Mean weight of a token on its own position."),
-    "prev_mass": Definition("mass on the previous token", _MASS, "Mean weight on the token just before, over the rows that have one."),
-    "next_mass": Definition("mass on the next token", _MASS, "Mean weight on the token just after, over the rows that have one and may see it."),
+    "first_mass": Definition("attention to the first token", _MASS, "Mean weight on the first token of the text, whatever it is."),
+    "separator_mass": Definition("attention to separators", _MASS, "Mean weight, summed over the row, on tokens that close a segment ([SEP], end of sentence)."),
+    "self_mass": Definition("attention to itself", _MASS, "Mean weight of a token on its own position."),
+    "prev_mass": Definition("attention to the previous token", _MASS, "Mean weight on the token just before, over the rows that have one."),
+    "next_mass": Definition("attention to the next token", _MASS, "Mean weight on the token just after, over the rows that have one and may see it."),
     "distance": Definition("mean distance", "tokens", "Mean distance between query and key, weighted by attention."),
     "output_norm": Definition("output norm", "model units", "Mean length of what the head adds to its layer's output, ||z_h W_h||."),
-    "sink_logit_mass": Definition("mass on the learned sink", _MASS, "Mean mass that goes to a learned sink logit, that is to no token."),
+    "sink_logit_mass": Definition("attention to the learned sink", _MASS, "Mean mass that goes to a learned sink logit, that is to no token."),
 }  # fmt: skip
 
 IDENTITY: dict[str, Definition] = {
-    "kind": Definition("kind", "", "Which attention: encoder, decoder (self-attention), or cross (decoder to encoder)."),
+    "kind": Definition(
+        "kind", "", "Which attention: encoder, decoder (self-attention), or cross (decoder to encoder)."
+    ),
     "layer": Definition("layer", "", "Counted from 0."),
     "head": Definition("head", "", "Counted from 0."),
-    "kv_group": Definition("key-value group", "", "Heads of one layer with the same number share their keys and values."),
+    "kv_group": Definition(
+        "key-value group", "", "Heads of one layer with the same number share their keys and values."
+    ),
     "n_queries": Definition("query rows", "rows", "Number of valid query rows that the means are over."),
     "labels": Definition("labels", "", "All labels that the head carries, or none."),
 }
@@ -87,7 +91,9 @@ SWEEP: dict[str, Definition] = {
     "metric": Definition("metric", "", "What was measured."),
     "value": Definition("value", "", "The metric with the heads removed."),
     "baseline": Definition("baseline", "", "The metric with all heads, on the same examples."),
-    "drop": Definition("drop", "", "How much worse than the baseline, in the metric's unit; above 0 always means worse."),
+    "drop": Definition(
+        "drop", "", "How much worse than the baseline, in the metric's unit; above 0 always means worse."
+    ),
     "ci_low": Definition("95 % low", "", "Lower end of the drop's 95 % interval (paired bootstrap over examples)."),
     "ci_high": Definition("95 % high", "", "Upper end of the drop's 95 % interval (paired bootstrap over examples)."),
     "n_examples": Definition("examples", "", "Number of examples that the metric is over."),

@@ -60,4 +60,6 @@ def load_maps(folder: str | Path) -> list[AttentionMap]:
                              tensors[e["tensor"]].astype(np.float32), e["query_tokens"], e["key_tokens"])
                 for e in entries]  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DataError(f"The maps in {folder} cannot be read: {error}", "Write them again, or take maps.* away.") from error
+        raise DataError(
+            f"The maps in {folder} cannot be read: {error}", "Write them again, or take maps.* away."
+        ) from error

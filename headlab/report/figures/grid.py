@@ -45,7 +45,7 @@ def as_matrix(values: pd.Series) -> np.ma.MaskedArray:
 
 
 def panels(heads: pd.DataFrame, ax: Axes | Sequence[Axes] | None, extra: float) -> tuple[Figure, list[Axes]]:
-    """One Axes for each kind, side by side; `extra` inches of height are for the legend below."""
+    """One Axes for each kind, side by side or (of unlike depth) one below the other; `extra` inches of height are for the legend below."""
     sizes = [(rows.index.get_level_values("layer").max() + 1, rows.index.get_level_values("head").max() + 1)
              for _, rows in by_kind(heads)]  # fmt: skip
     if ax is not None:
@@ -54,13 +54,16 @@ def panels(heads: pd.DataFrame, ax: Axes | Sequence[Axes] | None, extra: float) 
             raise UsageError(f"{len(given)} axes were given for {len(sizes)} kinds of attention.",
                              "Pass one Axes for each kind, or none.")  # fmt: skip
         return figure_of(given[0]), given
-    widths = [n_heads for _, n_heads in sizes]
-    width = ONE_COLUMN if sum(widths) <= 18 else TWO_COLUMNS
-    layers = max(n_layers for n_layers, _ in sizes)
-    cell = float(np.clip(width / (sum(widths) + 3 * len(widths)), 0.12, 0.26 if layers <= 14 else 0.16))
-    figure = new_figure(width, layers * cell + extra)
-    axes = figure.subplots(1, len(sizes), squeeze=False, width_ratios=[max(w, 4) for w in widths])[0]
-    return figure, list(axes)
+    depths, widths = zip(*sizes, strict=True)
+    stacked = len(set(depths)) > 1  # side by side, cells of different depth would differ in height
+    across = max(widths) if stacked else sum(widths)
+    width = ONE_COLUMN if across <= 18 else TWO_COLUMNS
+    cell = float(np.clip(width / (across + 3), 0.12, 0.26 if max(depths) <= 14 else 0.16))
+    if stacked:
+        figure = new_figure(width, sum(depths) * cell + 0.6 * (len(depths) - 1) + 0.2 + extra)
+        return figure, list(figure.subplots(len(sizes), 1, height_ratios=depths))
+    figure = new_figure(width, max(depths) * cell + 0.2 * (len(sizes) > 1) + extra)
+    return figure, list(figure.subplots(1, len(sizes), squeeze=False, width_ratios=[max(w, 4) for w in widths])[0])
 
 
 def finish(axes: Axes, kind: str, rows: pd.DataFrame, title: bool) -> None:

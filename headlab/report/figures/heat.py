@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize, TwoSlopeNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from headlab.errors import DataError, unknown_name
 from headlab.report.definitions import define
@@ -17,9 +18,7 @@ from headlab.report.figures.style import is_dark, styled
 
 
 @styled
-def heat_map(
-    heads: pd.DataFrame, column: str, *, ax: Axes | Sequence[Axes] | None = None, log: bool = False
-) -> Figure:
+def heat_map(heads: pd.DataFrame, column: str, *, ax: Axes | Sequence[Axes] | None = None, log: bool = False) -> Figure:
     """Draw one column of a head table over layer x head, one panel for each kind of attention.
 
     Colour runs from 0 (or the least value) to the greatest; a column with values on both sides of 0 has its neutral
@@ -39,11 +38,20 @@ def heat_map(
         for layer, head in rows.index[rows[column].isna()]:
             hatch(panel, layer, head)
         finish(panel, kind, rows, title=len(axes) > 1)
-        _write_values(panel, matrix, image)
+        if not _is_boolean(heads[column]) and values.abs().max() >= 0.095:  # smaller ones would all read 0
+            _write_values(panel, matrix, image)
     bar = figure.colorbar(image, ax=axes, orientation="horizontal", aspect=30, pad=0.02, fraction=0.06)
+    if _is_boolean(heads[column]):
+        bar.set_ticks([0, 1], labels=["no", "yes"])
+    elif log:
+        bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     bar.set_label(define(column).axis)
     bar.outline.set_visible(False)  # type: ignore[operator]
     return figure
+
+
+def _is_boolean(values: pd.Series) -> bool:
+    return str(values.dtype) in {"bool", "boolean"}
 
 
 def _numbers(heads: pd.DataFrame, column: str) -> pd.Series:

@@ -6,9 +6,10 @@ import functools
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import matplotlib as mpl
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -28,7 +29,6 @@ GREY = "#8A8A8A"
 PALE = "#ECECEC"
 
 STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -50,6 +50,9 @@ STYLE: dict[str, Any] = {
     "figure.facecolor": "white",
 }
 
+# DejaVu Sans comes with matplotlib; the others are only asked for what it lacks, where they are installed.
+_FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Emoji")
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -59,15 +62,22 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def inner(*args: P.args, **kwargs: P.kwargs) -> R:
-        with mpl.rc_context(STYLE):
+        with mpl.rc_context(STYLE | {"font.family": fonts()}):
             return function(*args, **kwargs)
 
     return inner
 
 
-def new_figure(width: float, height: float) -> Figure:
+@functools.cache
+def fonts() -> list[str]:
+    """DejaVu Sans, then the installed fonts for scripts that it lacks."""
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return [name for name in _FONTS if name in installed] or ["sans-serif"]
+
+
+def new_figure(width: float, height: float, layout: Literal["constrained", "compressed"] = "constrained") -> Figure:
     """An empty figure, in inches, that belongs to no window."""
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), layout=layout)
 
 
 def figure_of(axes: Axes) -> Figure:
@@ -107,7 +117,7 @@ def save_figure(figure: Figure, stem: str | Path, formats: Iterable[str] = ("png
 def draw(figure: Figure, target: Any, *, format: str) -> None:
     """Draw a figure into a path or a binary file, without the time of day in it."""
     metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format, {})
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    with mpl.rc_context(STYLE | {"font.family": fonts()}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as a box; the page has it as text
         warnings.filterwarnings("ignore", message=".*does not have a glyph.*|Matplotlib currently does not support")
         figure.savefig(target, format=format, dpi=DPI, metadata=metadata)

@@ -1,0 +1,120 @@
+"""Pruning curve: a metric against the share of heads removed, with the band of random orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from headlab.errors import DataError, unknown_name
+from headlab.report.definitions import METRICS, define
+from headlab.report.figures.style import COLOURS, GREY, MORE_COLOURS, ONE_COLUMN, figure_of, new_figure, styled
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_COLOURS = (*COLOURS[:5], *MORE_COLOURS)
+_KNOWN = {"gradient": 0, "ablation": 1}  # keep their colour from figure to figure
+_SETTINGS = ("ablation", "kinds", "split")
+MANY_ORDERS = 20  # from here on, the band is the middle 95 % and not the range
+
+
+@styled
+def pruning_curve(sweep: pd.DataFrame, metric: str | None = None, *, ax: Axes | None = None) -> Figure:
+    """Draw a metric (the first one without `metric`) against the per cent of heads removed.
+
+    Each order is a line whose bars are the 95 % interval of its drop, moved to the metric's scale. Random orders are
+    a mean with a band: their range, or the middle 95 % of 20 orders and more. The dashed line is the model with all
+    heads. A metric that grows more than twenty-fold is drawn on a logarithmic scale; infinite values are left out.
+    Raises UsageError for a metric that the sweep lacks.
+    """
+    if sweep.empty:
+        raise DataError("The sweep has no rows.", "Run headlab sweep first.")
+    metrics = list(dict.fromkeys(sweep["metric"]))
+    metric = metrics[0] if metric is None else metric
+    if metric not in metrics:
+        raise unknown_name("metric", metric, metrics)
+    rows = sweep[sweep["metric"] == metric].assign(value=sweep["value"].where(np.isfinite(sweep["value"])))
+    axes = new_figure(ONE_COLUMN, 2.6).subplots() if ax is None else ax
+    baselines = rows["baseline"].dropna().unique()
+    for baseline in baselines:
+        axes.axhline(baseline, color="black", linewidth=0.8, linestyle=(0, (4, 3)), gid="baseline",
+                     label="all heads" if baseline == baselines[0] else None)  # fmt: skip
+    for i, (name, strategy, group) in enumerate(_groups(rows)):
+        if strategy == "random":
+            _draw_random(axes, name, group)
+        else:
+            _draw_order(axes, name, group, _KNOWN.get(strategy, i + 2))
+    _finish(axes, metric, rows)
+    return figure_of(axes)
+
+
+def _groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """(label, strategy, rows) of every line; settings that vary within the figure are part of the label."""
+    varying = [column for column in _SETTINGS if rows[column].nunique(dropna=False) > 1]
+    rows = rows.assign(strategy=rows["strategy"].astype(str))
+    order = list(dict.fromkeys(rows["strategy"]))
+    for strategy in [s for s in order if s == "random"] + [s for s in order if s != "random"]:
+        own = rows[rows["strategy"] == strategy]
+        for settings, group in own.groupby(varying, dropna=False, sort=False) if varying else [((), own)]:
+            name = ", ".join([strategy, *(str(setting) for setting in settings)])
+            yield name, strategy, group
+
+
+def share_removed(rows: pd.DataFrame) -> pd.Series:
+    """Per cent of the heads that a cut removes."""
+    return 100 * rows["n_removed"] / rows["n_heads"]
+
+
+def random_band(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean, low and high over random orders, indexed by per cent removed: their range, or the middle 95 % of many."""
+    grouped = rows["value"].groupby(share_removed(rows))
+    many = rows["seed"].nunique() >= MANY_ORDERS
+    low, high = (grouped.quantile(0.025), grouped.quantile(0.975)) if many else (grouped.min(), grouped.max())
+    return pd.DataFrame({"mean": grouped.mean(), "low": low, "high": high})
+
+
+def _draw_random(axes: Axes, name: str, rows: pd.DataFrame) -> None:
+    band = random_band(rows).dropna()
+    n_orders = rows["seed"].nunique()
+    what = "middle 95 %" if n_orders >= MANY_ORDERS else "range"
+    label = f"{name} ({n_orders} orders: mean, {what})" if n_orders > 1 else f"{name} (one order)"
+    axes.plot(band.index, band["mean"], color=GREY, linewidth=1.2, label=label, gid=name)
+    axes.fill_between(band.index, band["low"], band["high"], color=GREY, alpha=0.25, linewidth=0, gid=f"{name} band")
+
+
+def _draw_order(axes: Axes, name: str, rows: pd.DataFrame, i: int) -> None:
+    rows = rows.assign(share=share_removed(rows)).groupby("share", as_index=False).first().dropna(subset="value")
+    low, high = value_interval(rows)
+    lengths = np.clip(np.nan_to_num(np.stack([rows["value"] - low, high - rows["value"]])), 0, None)
+    axes.errorbar(rows["share"], rows["value"], yerr=lengths, color=_COLOURS[i % len(_COLOURS)], linewidth=1.4,
+                  marker=MARKERS[i % len(MARKERS)], markersize=3.5, elinewidth=0.8, capsize=1.8, label=name)  # fmt: skip
+
+
+def value_interval(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """The interval of `drop` on the scale of the metric itself, whichever direction is better."""
+    together = ((rows["value"] - rows["baseline"]) * rows["drop"]).sum()
+    known = METRICS.get(str(rows["metric"].iloc[0])) if len(rows) else None
+    rises = together > 0 or (together == 0 and known is not None and "lower is better" in known.text)
+    if rises:  # the value goes up where it gets worse
+        return rows["baseline"] + rows["ci_low"], rows["baseline"] + rows["ci_high"]
+    return rows["baseline"] - rows["ci_high"], rows["baseline"] - rows["ci_low"]
+
+
+def _finish(axes: Axes, metric: str, rows: pd.DataFrame) -> None:
+    heads = " or ".join(str(n) for n in sorted(rows["n_heads"].unique()))
+    axes.set_xlabel(f"heads removed (% of {heads})")
+    better = METRICS[metric].text.rsplit("; ", 1)[-1].rstrip(".") if metric in METRICS else ""
+    axes.set_ylabel(define(metric).axis + (f"\n{better}" if better else ""))
+    values = pd.concat([rows["value"], rows["baseline"]]).dropna()
+    if len(values) and values.min() > 0 and values.max() > 20 * values.min():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="y", color="#E4E4E4", linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, handlelength=1.8, labelspacing=0.3, loc="best")
