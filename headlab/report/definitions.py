@@ -1,4 +1,4 @@
-"""What every column of a head table, every label and every metric means, with its unit: written once, shown anywhere."""
+"""What every column, label and metric means, with its unit: written once, shown anywhere."""
 
 from __future__ import annotations
 
@@ -21,18 +21,52 @@ class Definition(NamedTuple):
 _MASS = "mean mass"
 
 STATISTICS: dict[str, Definition] = {
-    "entropy": Definition("entropy", "nats", "Mean entropy of an attention row; 0 where all mass is on one token. Where rows sum below 1 (learned sinks), of the row scaled back to 1."),
-    "entropy_norm": Definition("relative entropy", "0 to 1", "Mean of each row's entropy divided by the log of its number of visible keys; 1 = uniform. Rows with one visible key are left out."),
+    "entropy": Definition(
+        "entropy",
+        "nats",
+        "Mean entropy of an attention row; 0 where all mass is on one token. Where rows sum below 1 (learned "
+        "sinks), of the row scaled back to 1.",
+    ),
+    "entropy_norm": Definition(
+        "relative entropy",
+        "0 to 1",
+        "Mean of each row's entropy divided by the log of its number of visible keys; 1 = uniform. Rows with "
+        "one visible key are left out.",
+    ),
     "max_weight": Definition("largest weight", _MASS, "Mean of the largest weight in each row."),
-    "first_mass": Definition("attention to the first token", _MASS, "Mean weight on the first token of the text, whatever it is."),
-    "separator_mass": Definition("attention to separators", _MASS, "Mean weight, summed over the row, on tokens that close a segment ([SEP], end of sentence)."),
+    "first_mass": Definition(
+        "attention to the first token",
+        _MASS,
+        "Mean weight on the first token of the text, whatever it is.",
+    ),
+    "separator_mass": Definition(
+        "attention to separators",
+        _MASS,
+        "Mean weight, summed over the row, on tokens that close a segment ([SEP], end of sentence).",
+    ),
     "self_mass": Definition("attention to itself", _MASS, "Mean weight of a token on its own position."),
-    "prev_mass": Definition("attention to the previous token", _MASS, "Mean weight on the token just before, over the rows that have one."),
-    "next_mass": Definition("attention to the next token", _MASS, "Mean weight on the token just after, over the rows that have one and may see it."),
+    "prev_mass": Definition(
+        "attention to the previous token",
+        _MASS,
+        "Mean weight on the token just before, over the rows that have one.",
+    ),
+    "next_mass": Definition(
+        "attention to the next token",
+        _MASS,
+        "Mean weight on the token just after, over the rows that have one and may see it.",
+    ),
     "distance": Definition("mean distance", "tokens", "Mean distance between query and key, weighted by attention."),
-    "output_norm": Definition("output norm", "model units", "Mean length of what the head adds to its layer's output, ||z_h W_h||."),
-    "sink_logit_mass": Definition("attention to the learned sink", _MASS, "Mean mass that goes to a learned sink logit, that is to no token."),
-}  # fmt: skip
+    "output_norm": Definition(
+        "output norm",
+        "model units",
+        "Mean length of what the head adds to its layer's output, ||z_h W_h||.",
+    ),
+    "sink_logit_mass": Definition(
+        "attention to the learned sink",
+        _MASS,
+        "Mean mass that goes to a learned sink logit, that is to no token.",
+    ),
+}
 
 IDENTITY: dict[str, Definition] = {
     "kind": Definition(
@@ -67,18 +101,31 @@ _EVIDENCE: dict[str, tuple[str, str, str]] = {
 }
 
 SCORES: dict[str, Definition] = {
-    "score_gradient": Definition("gradient score", "loss per gate", "Mean absolute gradient of an example's loss with respect to the head's gate (Michel et al. 2019); higher = more important."),
-    "score_ablation": Definition("ablation score", "loss", "Rise of the mean task loss when this head alone is removed; higher = more important."),
+    "score_gradient": Definition(
+        "gradient score",
+        "loss per gate",
+        "Mean absolute gradient of an example's loss with respect to the head's gate (Michel et al. 2019); "
+        "higher = more important.",
+    ),
+    "score_ablation": Definition(
+        "ablation score",
+        "loss",
+        "Rise of the mean task loss when this head alone is removed; higher = more important.",
+    ),
     "score_random": Definition("random score", "", "Random numbers: the control order."),
-}  # fmt: skip
+}
 
 METRICS: dict[str, Definition] = {
     "accuracy": Definition("accuracy", "share correct", "Share of examples answered correctly; higher is better."),
-    "next_token_accuracy": Definition("next-token accuracy", "share correct", "Share of tokens that the model ranks first; higher is better."),
+    "next_token_accuracy": Definition(
+        "next-token accuracy",
+        "share correct",
+        "Share of tokens that the model ranks first; higher is better.",
+    ),
     "perplexity": Definition("perplexity", "", "Exponential of the mean loss per token; lower is better."),
     "loss": Definition("loss", "nats", "Mean loss per example; lower is better."),
     "bleu": Definition("BLEU", "points", "Corpus BLEU by sacrebleu; higher is better."),
-}  # fmt: skip
+}
 
 SWEEP: dict[str, Definition] = {
     "strategy": Definition("order", "", "Whose order decides which heads go first: a score, random, or label:<name>."),

@@ -28,10 +28,10 @@ class AttentionMap:
     key_tokens: Sequence[str]
 
     def __post_init__(self) -> None:
-        expected = (len(self.query_tokens), len(self.key_tokens))
-        if self.weights.shape != expected:
-            raise DataError(f"A map of shape {self.weights.shape} does not fit {expected[0]} query and {expected[1]} key tokens.",
-                            "Maps are (query, key); cut padding off both.")  # fmt: skip
+        tokens = (len(self.query_tokens), len(self.key_tokens))
+        if self.weights.shape != tokens:
+            raise DataError(f"A map of shape {self.weights.shape} does not fit (query, key) tokens {tokens}.",
+                            "Cut padding off both sides.")  # fmt: skip
 
 
 def save_maps(folder: str | Path, maps: Iterable[AttentionMap]) -> list[Path]:
@@ -49,7 +49,7 @@ def save_maps(folder: str | Path, maps: Iterable[AttentionMap]) -> list[Path]:
 
 
 def load_maps(folder: str | Path) -> list[AttentionMap]:
-    """The maps of a run, in the order they were stored; empty where there are none; raises DataError for damaged files."""
+    """The maps of a run, in the order they were stored, or none; raises DataError for damaged files."""
     listing, weights = Path(folder) / "maps.json", Path(folder) / "maps.safetensors"
     if not listing.is_file() or not weights.is_file():
         return []

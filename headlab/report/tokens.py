@@ -10,6 +10,8 @@ SPACE = "␣"
 NEWLINE = "↵"
 NOTHING = "∅"
 _SPECIAL = re.compile(r"^(\[[A-Z_0-9]+\]|<[^<>\s]*>|<\|[^|]*\|>)$")
+# marks that turn the writing direction of what follows them
+_TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _BYTE = re.compile(r"^<0x([0-9A-Fa-f]{2})>$")
 
 
@@ -63,8 +65,8 @@ def _visible_character(char: str) -> str:
         return NEWLINE
     if char.isspace():
         return SPACE
-    # controls, lone surrogates, private use and unassigned characters; direction marks are of category Cf
-    if unicodedata.category(char) in {"Cc", "Cs", "Co", "Cn"} or char in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f":  # fmt: skip
+    # controls, lone surrogates, private use and unassigned characters
+    if unicodedata.category(char) in {"Cc", "Cs", "Co", "Cn"} or char in _TURNS:
         return "\N{REPLACEMENT CHARACTER}"
     return char
 

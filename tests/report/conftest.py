@@ -1,4 +1,4 @@
-"""Made-up runs of realistic size: an encoder (6 x 12), a decoder (30 x 9), a translator with three kinds of attention."""
+"""Made-up runs of realistic size: an encoder (6 x 12), a decoder (30 x 9), a translator."""
 
 from __future__ import annotations
 

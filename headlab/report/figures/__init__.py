@@ -1,4 +1,4 @@
-"""Figures of head tables, attention maps and sweeps, drawn without a display; every one takes `ax=` and returns a Figure."""
+"""Figures of head tables, attention maps and sweeps, drawn without a display."""
 
 from headlab.report.figures.attention import attention_grid
 from headlab.report.figures.curve import pruning_curve

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -45,7 +46,7 @@ def attention_grid(
     figure, axes, columns = _axes(maps, columns, ax, shared)
     norm = LogNorm(1e-3, 1.0, clip=True) if log else Normalize(0.0, 1.0)
     titles = names or head_names([(m.kind, m.layer, m.head) for m in maps])
-    image = None
+    image: Any = None
     for i, (panel, item, title) in enumerate(zip(axes, maps, titles, strict=True)):
         image = _draw(panel, np.asarray(item.weights, dtype=np.float32), norm)
         panel.set_title(title, pad=3)

@@ -89,8 +89,9 @@ def _draw_order(axes: Axes, name: str, rows: pd.DataFrame, i: int) -> None:
     rows = rows.assign(share=share_removed(rows)).groupby("share", as_index=False).first().dropna(subset="value")
     low, high = value_interval(rows)
     lengths = np.clip(np.nan_to_num(np.stack([rows["value"] - low, high - rows["value"]])), 0, None)
-    axes.errorbar(rows["share"], rows["value"], yerr=lengths, color=_COLOURS[i % len(_COLOURS)], linewidth=1.4,
-                  marker=MARKERS[i % len(MARKERS)], markersize=3.5, elinewidth=0.8, capsize=1.8, label=name)  # fmt: skip
+    colour, marker = _COLOURS[i % len(_COLOURS)], MARKERS[i % len(MARKERS)]
+    axes.errorbar(rows["share"], rows["value"], yerr=lengths, color=colour, linewidth=1.4, marker=marker,
+                  markersize=3.5, elinewidth=0.8, capsize=1.8, label=name)  # fmt: skip
 
 
 def value_interval(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

@@ -45,7 +45,7 @@ def as_matrix(values: pd.Series) -> np.ma.MaskedArray:
 
 
 def panels(heads: pd.DataFrame, ax: Axes | Sequence[Axes] | None, extra: float) -> tuple[Figure, list[Axes]]:
-    """One Axes for each kind, side by side or (of unlike depth) one below the other; `extra` inches of height are for the legend below."""
+    """One Axes for each kind, side by side or, of unlike depth, stacked; `extra` inches are for the legend below."""
     sizes = [(rows.index.get_level_values("layer").max() + 1, rows.index.get_level_values("head").max() + 1)
              for _, rows in by_kind(heads)]  # fmt: skip
     if ax is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +32,7 @@ def heat_map(heads: pd.DataFrame, column: str, *, ax: Axes | Sequence[Axes] | No
     values = _numbers(heads, column)
     figure, axes = panels(heads, ax, extra=0.95)
     norm, colours = _scale(values, log)
-    image = None
+    image: Any = None
     for panel, (kind, rows) in zip(axes, by_kind(heads[[column]].assign(**{column: values})), strict=True):
         matrix = as_matrix(rows[column])
         image = panel.imshow(matrix, norm=norm, cmap=colours, aspect="auto", interpolation="none")

@@ -62,10 +62,15 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def inner(*args: P.args, **kwargs: P.kwargs) -> R:
-        with mpl.rc_context(STYLE | {"font.family": fonts()}):
+        with _context():
             return function(*args, **kwargs)
 
     return inner
+
+
+def _context() -> Any:
+    settings: Any = STYLE | {"font.family": fonts()}
+    return mpl.rc_context(settings)
 
 
 @functools.cache
@@ -117,7 +122,7 @@ def save_figure(figure: Figure, stem: str | Path, formats: Iterable[str] = ("png
 def draw(figure: Figure, target: Any, *, format: str) -> None:
     """Draw a figure into a path or a binary file, without the time of day in it."""
     metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format, {})
-    with mpl.rc_context(STYLE | {"font.family": fonts()}), warnings.catch_warnings():
+    with _context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as a box; the page has it as text
         warnings.filterwarnings("ignore", message=".*does not have a glyph.*|Matplotlib currently does not support")
         figure.savefig(target, format=format, dpi=DPI, metadata=metadata)
