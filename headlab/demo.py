@@ -43,7 +43,15 @@ def run_demo(out: Path, *, quiet: bool = False) -> Path:
 
 
 def _run_one(arguments: list[str], *, quiet: bool) -> None:
+    import typer
+
     from headlab.cli.application import application
+    from headlab.cli.errors import INTERRUPTED
 
     print(f"\n$ headlab {shlex.join(arguments)}", flush=True)
-    application()(args=[*arguments, *(["--quiet"] if quiet else [])], prog_name="headlab", standalone_mode=False)
+    given = [*arguments, *(["--quiet"] if quiet else [])]
+    code = application()(args=given, prog_name="headlab", standalone_mode=False)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if code:
+        raise typer.Exit(code)

@@ -18,7 +18,7 @@ ARROWS = {
     "tables": {"registry"},
     "models": {"registry", "tables"},
     "report": {"registry", "tables"},
-    "attention": {"models", "tables", "registry"},
+    "attention": {"labels", "models", "tables", "registry"},  # labels: the column makers, never a plugin
     "labels": {"models", "tables", "registry"},
     "tasks": {"models", "tables", "registry"},
     "scores": {"attention", "tasks", "labels", "models", "tables", "registry"},

@@ -24,9 +24,11 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     try:
         code = application()(args=list(arguments), prog_name="headlab", standalone_mode=False)
+        sys.stdout.flush()
     except BaseException as error:
         return errors.report(error, debug=debug)
-    sys.stdout.flush()
+    if code == errors.INTERRUPTED:  # typer turns Ctrl-C into a return value
+        return errors.report(KeyboardInterrupt(), debug=False)
     return code if isinstance(code, int) else 0
 
 

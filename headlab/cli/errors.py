@@ -14,13 +14,13 @@ INTERRUPTED = 130
 
 def report(error: BaseException, *, debug: bool) -> int:
     """Print the error to stderr and return the exit code; the traceback only where `debug`."""
-    if isinstance(error, typer.Exit) and error.exit_code != INTERRUPTED:
+    if isinstance(error, typer.Exit):
         return int(error.exit_code)
     if debug and not isinstance(error, SystemExit):
         traceback.print_exception(error)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 1
-    if isinstance(error, KeyboardInterrupt | typer.Abort | typer.Exit):  # typer turns Ctrl-C into one of the two
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
         _say("Interrupted.", "Finished rows are kept; the same command goes on from there.")
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):  # the reader of stdout has seen enough, as in `headlab list | head`

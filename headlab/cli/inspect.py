@@ -11,6 +11,7 @@ from headlab.cli.output import Progress, print_json, table_text
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
+    from headlab.attention.sites import Site
 
 PROOF_FAILED = 3
 
@@ -47,22 +48,23 @@ def describe(heads: Heads) -> dict[str, Any]:
         "max_length": checkpoint.max_length if checkpoint else None,
         "adds": dict(checkpoint.adds) if checkpoint else {},
         "n_heads": heads.n_heads,
-        "layers": [_layer(heads, kind, layer) for kind, layer in sorted(heads.heads_per_layer)],
+        "layers": [_layer(site) for site in heads.sites],
         "proofs": [{"name": p.name, "passed": bool(p.passed), "detail": str(p.detail)} for p in heads.proofs],
     }
 
 
-def _layer(heads: Heads, kind: str, layer: int) -> dict[str, Any]:
-    groups = heads.kv_groups.loc[(kind, layer)]
-    facts = {"kind": kind, "layer": layer, "heads": heads.heads_per_layer[kind, layer], "kv_groups": groups.nunique()}
-    return facts | {name: int(value) for name, value in _widths(heads, kind, layer).items()}
-
-
-def _widths(heads: Heads, kind: str, layer: int) -> dict[str, int]:
-    """The widths that the probe measured at a site, by whichever names it has them."""
-    site = next((s for s in heads.sites if (s.kind, s.layer) == (kind, layer)), None)
-    names = {"key_width": "key_width", "head_width": "head_width", "width": "width"}
-    return {shown: getattr(site, name) for name, shown in names.items() if isinstance(getattr(site, name, None), int)}
+def _layer(site: Site) -> dict[str, Any]:
+    return {
+        "kind": site.kind,
+        "layer": site.layer,
+        "heads": site.n_heads,
+        "kv_groups": site.n_kv_heads,
+        "key_width": site.head_dim,
+        "value_width": site.value_dim,
+        "causal": site.causal,
+        "attention": site.name,
+        "projection": site.projection_name,
+    }
 
 
 def as_text(facts: dict[str, Any]) -> str:
@@ -84,10 +86,10 @@ def _merged_layers(layers: list[dict[str, Any]]) -> Any:
     """Consecutive layers that differ in their number only, as one row `0 to 5`."""
     import pandas as pd
 
-    table = pd.DataFrame(layers)
+    table = pd.DataFrame(layers).drop(columns=["attention", "projection"])
     rest = [column for column in table.columns if column != "layer"]
     starts = (table[rest] != table[rest].shift()).any(axis=1).cumsum()
     merged = table.groupby(starts, sort=False).first()
     first, last = (getattr(table.groupby(starts)["layer"], name)() for name in ("min", "max"))
     merged["layer"] = [str(a) if a == b else f"{a} to {b}" for a, b in zip(first, last, strict=True)]
-    return merged.rename(columns={"layer": "layers", "heads": "heads per layer"})
+    return merged.rename(columns={"layer": "layers", "heads": "heads_per_layer"})

