@@ -41,56 +41,70 @@ class TextSums:
 
 @dataclass
 class LayerReader:
-    """Reads the blocks of one attention call; `rows` holds (statistic, batch, head, query), never query x key."""
+    """Reads the blocks of one attention call; keeps values per query, never query x key.
+
+    `raw` holds (statistic, batch, head, query): sums over keys of weights that are not yet divided by their total.
+    """
 
     geometry: Geometry
     n_heads: int
     offsets: bool = False  # also the mass at every offset up to MAX_OFFSET
-    rows: Tensor = field(init=False)
+    raw: Tensor = field(init=False)
+    totals: Tensor = field(init=False)  # (2, batch, head, query): with and without a sink logit
     offset_mass: Tensor | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        batch, queries = self.geometry.query_valid.shape
-        shape = (len(ROW_STATISTICS), batch, self.n_heads, queries)
-        self.rows = torch.zeros(shape, device=self.geometry.device)
-        if self.offsets and self.geometry.self_attention:
-            self.offset_mass = torch.zeros(batch, self.n_heads, 2 * MAX_OFFSET + 1, device=self.geometry.device)
+        geometry = self.geometry
+        batch, queries = geometry.query_valid.shape
+        self.raw = torch.zeros(len(ROW_STATISTICS), batch, self.n_heads, queries, device=geometry.device)
+        self.totals = torch.ones(2, batch, self.n_heads, queries, device=geometry.device)
+        self._named = dict(zip(ROW_STATISTICS, self.raw, strict=True))
+        self._separators = geometry.separator.float() if bool(geometry.has_separator.any()) else None
+        if self.offsets and geometry.self_attention:
+            self.offset_mass = torch.zeros(batch, self.n_heads, 2 * MAX_OFFSET + 1, device=geometry.device)
 
     def read(self, block: Block) -> None:
-        """Fill in the values of the block's queries."""
+        """Note the sums of the block's queries."""
         here = slice(block.start, block.stop)
-        geometry, total = self.geometry, block.total
-        values = dict(zip(ROW_STATISTICS, self.rows, strict=True))
-        values["entropy"][:, :, here] = block.entropy
-        # ln(visible) is 0 for a query with one visible key; such queries do not count in entropy_norm
-        width = geometry.visible[:, None, here].clamp_min(2).log()
-        values["entropy_norm"][:, :, here] = block.entropy / width
-        values["max_weight"][:, :, here] = block.weights.amax(-1) / total
-        index = geometry.first_key.clamp_max(block.weights.shape[-1] - 1)
-        first = block.weights[torch.arange(len(index), device=index.device), ..., index]
-        values["first_mass"][:, :, here] = first / total
-        if bool(geometry.has_separator.any()):
-            keys = geometry.separator[:, : block.weights.shape[-1]].float()
-            values["separator_mass"][:, :, here] = _mass_on(block.weights, keys) / total
-        values["sink_logit_mass"][:, :, here] = 1 - block.key_total / total
-        if geometry.self_attention:
-            values["distance"][:, :, here] = _distance(block, geometry.causal) / total
-            self._read_offsets(block, values)
+        named, n_keys = self._named, block.weights.shape[-1]
+        self.totals[0, :, :, here] = block.total
+        self.totals[1, :, :, here] = block.key_total
+        named["entropy"][:, :, here] = block.log_moment
+        named["max_weight"][:, :, here] = block.peak
+        first = self.geometry.first_key.clamp_max(n_keys - 1).view(-1, 1, 1, 1)
+        shape = (*block.weights.shape[:3], 1)
+        named["first_mass"][:, :, here] = block.weights.gather(-1, first.expand(shape)).squeeze(-1)
+        if self._separators is not None:
+            named["separator_mass"][:, :, here] = _mass_on(block.weights, self._separators[:, :n_keys])
+        if self.geometry.self_attention:
+            named["distance"][:, :, here] = _distance(block, self.geometry.causal)
+            self._read_offsets(block)
 
-    def _read_offsets(self, block: Block, values: dict[str, Tensor]) -> None:
+    def _read_offsets(self, block: Block) -> None:
         here = slice(block.start, block.stop)
         reach = MAX_OFFSET if self.offset_mass is not None else 1
-        near = near_diagonal(block, reach) / block.total.unsqueeze(-1)
+        near = near_diagonal(block, reach)
         for name, offset in OFFSET_STATISTICS.items():
-            values[name][:, :, here] = near[..., reach + offset]
+            self._named[name][:, :, here] = near[..., reach + offset]
         if self.offset_mass is not None:
-            real = self.geometry.query_valid[:, None, here, None]
-            self.offset_mass += (near * real).sum(2)
+            share = self.geometry.query_valid[:, None, here] / block.total
+            self.offset_mass += torch.einsum("bhqo,bhq->bho", near, share)
+
+    def rows(self) -> Tensor:
+        """The statistics of every query, (statistic, batch, head, query)."""
+        total, key_total = self.totals
+        rows = self.raw / total
+        named = dict(zip(ROW_STATISTICS, rows, strict=True))
+        named["entropy"].copy_(key_total.log() - self._named["entropy"] / key_total)
+        # ln(visible) is 0 for a query with one visible key; such queries do not count in entropy_norm
+        named["entropy_norm"].copy_(named["entropy"] / self.geometry.visible[:, None].clamp_min(2).log())
+        named["sink_logit_mass"].copy_(1 - key_total / total)
+        return rows
 
     def sums(self) -> TextSums:
         """Row statistics summed over each text's queries; items are (statistic, all queries | word queries)."""
         counted, chance = _counted(self.geometry)
-        return sum_rows(self.rows, counted, chance)
+        return sum_rows(self.rows(), counted, chance)
 
     def offset_sums(self) -> TextSums | None:
         """Mass at each offset summed over each text's queries; None where offsets were not asked for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor
 
 from headlab.attention.seam import AttentionCall, additive, own_eager_function
 
-# A block of scores should stay in a core's cache between the handful of passes that are made over it: measured on
-# two CPU cores, blocks of about 1 MB are 1.3 to 1.5 times faster than blocks of 8 MB.
-BLOCK_BYTES = 1 << 20
+# A block of scores should stay in a core's cache between the handful of passes that are made over it, and hold enough
+# rows that the cost of calling each operation does not show.
+BLOCK_BYTES = 2 << 20
+MIN_ROWS = 16
 # Masked scores: low enough to vanish in any softmax, high enough that subtracting a maximum cannot overflow.
 MASKED = -1e30
 
@@ -23,7 +24,8 @@ class Block:
 
     weights (batch, head, query, key) are not divided by their sum: a query's attention is weights / total.
     `total` (batch, head, query) includes a learned sink logit, `key_total` does not; they are the same tensor where
-    the layer has none. `entropy` (batch, head, query) in nats, of the row divided by `key_total`.
+    the layer has none. `peak` is each row's largest weight. `log_moment` is sum w ln w, so that the entropy of the
+    row divided by `key_total` is ln(key_total) - log_moment / key_total: no logarithm over the block.
     """
 
     start: int
@@ -31,7 +33,8 @@ class Block:
     weights: Tensor
     total: Tensor
     key_total: Tensor
-    entropy: Tensor
+    peak: Tensor
+    log_moment: Tensor
 
     def attention(self, heads: slice | list[int] = slice(None)) -> Tensor:
         """The attention of these queries, (batch, head, query, key); rows sum to 1 (below 1 with a sink logit)."""
@@ -52,9 +55,7 @@ def attend(call: AttentionCall, read: Reader | None = None, *, own_eager: bool =
     kv_heads, keys = call.key.shape[1:3]
     query, key, value = (x.float() for x in (call.query, call.key, call.value))
     output = torch.empty(batch, queries, heads, value.shape[-1], dtype=call.query.dtype, device=query.device)
-    size = _rows_per_block(batch * heads * keys, queries)
-    for start in range(0, queries, size):
-        stop = min(queries, start + size)
+    for start, stop in _spans(batch * heads, queries, keys, call.causal):
         seen = stop if call.causal else keys  # later keys are invisible to the whole block
         rows = query[:, :, start:stop].reshape(batch, kv_heads, -1, query.shape[-1])  # heads of a group are stacked
         scores = torch.matmul(rows * call.scaling, key[:, :, :seen].transpose(-1, -2))
@@ -68,8 +69,17 @@ def attend(call: AttentionCall, read: Reader | None = None, *, own_eager: bool =
     return output
 
 
-def _rows_per_block(row_elements: int, queries: int) -> int:
-    return max(1, min(queries, max(16, BLOCK_BYTES // (4 * row_elements))))
+def _spans(rows: int, queries: int, keys: int, causal: bool) -> Iterator[tuple[int, int]]:
+    """Spans of queries whose block of scores is about BLOCK_BYTES; causal blocks start small and so take more rows."""
+    start = 0
+    while start < queries:
+        size = max(MIN_ROWS, BLOCK_BYTES // (4 * rows * keys))
+        if causal:  # size * (start + size) elements of each row
+            area = BLOCK_BYTES / (4 * rows)
+            size = max(MIN_ROWS, int(((start * start + 4 * area) ** 0.5 - start) / 2))
+        stop = min(queries, start + size)
+        yield start, stop
+        start = stop
 
 
 def _edit_scores(call: AttentionCall, scores: Tensor, start: int, stop: int) -> Tensor:
@@ -103,12 +113,11 @@ def _normalise(scores: Tensor, sink_logits: Tensor | None, start: int, stop: int
     scores.sub_(highest)
     weights = scores.exp()
     key_total = weights.sum(-1)
-    # H = ln(sum w) - sum w s / sum w: no logarithm over the block
-    entropy = key_total.log() - torch.einsum("bhqk,bhqk->bhq", weights, scores) / key_total
+    log_moment = torch.einsum("bhqk,bhqk->bhq", weights, scores)  # ln w is the score itself
     total = key_total
     if sink_logits is not None:
         total = key_total + (sink_logits.float().view(1, -1, 1) - highest.squeeze(-1)).exp()
-    return Block(start, stop, weights, total, key_total, entropy)
+    return Block(start, stop, weights, total, key_total, torch.ones_like(key_total), log_moment)
 
 
 def _attend_with_own_eager(call: AttentionCall, read: Reader | None) -> Tensor:
@@ -122,9 +131,7 @@ def _attend_with_own_eager(call: AttentionCall, read: Reader | None) -> Tensor:
         mask = additive(visible[None, None], call.query.dtype)
     arguments = dict(call.arguments or {})
     outputs = []
-    size = _rows_per_block(batch * heads * call.key.shape[2], queries)
-    for start in range(0, queries, size):
-        stop = min(queries, start + size)
+    for start, stop in _spans(batch * heads, queries, call.key.shape[2], causal=False):
         part = {name: _query_rows(value, queries, start, stop) for name, value in arguments.items()}
         output, attention = function(
             call.module, call.query[:, :, start:stop], call.key, call.value,
@@ -145,5 +152,5 @@ def _query_rows(value: object, queries: int, start: int, stop: int) -> object:
 
 def _block_of_attention(attention: Tensor, start: int, stop: int) -> Block:
     key_total = attention.sum(-1)
-    entropy = torch.special.entr(attention).sum(-1) / key_total + key_total.log()
-    return Block(start, stop, attention, torch.ones_like(key_total), key_total, entropy)
+    log_moment = -torch.special.entr(attention).sum(-1)
+    return Block(start, stop, attention, torch.ones_like(key_total), key_total, attention.amax(-1), log_moment)
