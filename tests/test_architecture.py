@@ -111,6 +111,11 @@ def test_plugins_do_not_import_each_other(folder: str) -> None:
             assert not others, f"{path.name} imports the {package} plugins {others}"
 
 
+@pytest.mark.parametrize("path", [p for p in _modules() if _part(_name(p)) == "attention"], ids=_name)
+def test_attention_imports_no_plugin(path: Path) -> None:
+    assert not [m for m, _ in _imports(path, types_too=True) if m.startswith("headlab.labels.")]
+
+
 @pytest.mark.parametrize("module", ["headlab", "headlab.cli", "headlab.tables", "headlab.report"])
 def test_importing_is_light(module: str) -> None:
     heavy = sorted(HEAVY if module in {"headlab", "headlab.cli"} else HEAVY - {"matplotlib"})

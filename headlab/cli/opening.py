@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import tempfile
@@ -20,6 +21,7 @@ def open_checkpoint(name: str, options: ModelOptions, purpose: str = "auto") -> 
     """Open a model; raises CheckpointError where it cannot be."""
     from headlab.models import open_model
 
+    quiet_transformers()
     return open_model(name, purpose=purpose, **model_arguments(options))
 
 
@@ -27,6 +29,7 @@ def open_task(name: str, model: str, options: ModelOptions, data: DataOptions, *
     """Open a task with its model; raises UsageError for an unknown task and DataError for unusable data."""
     from headlab.tasks import task
 
+    quiet_transformers()
     columns = {"text_column": data.text_column, "label_column": data.label_column, "train_data": data.train_data}
     given = {key: value for key, value in columns.items() if value is not None}
     return task(
@@ -40,6 +43,15 @@ def open_task(name: str, model: str, options: ModelOptions, data: DataOptions, *
         **model_arguments(options),
         **more,
     )
+
+
+def quiet_transformers() -> None:
+    """Turn off the notices and bars of transformers where the command line wants quiet (see headlab.cli)."""
+    if os.environ.get("TRANSFORMERS_VERBOSITY") == "error":
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
 
 
 def model_arguments(options: ModelOptions) -> dict[str, Any]:
