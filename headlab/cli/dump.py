@@ -139,7 +139,9 @@ def _observe(
     signature = {"command": "dump", **texts.signature, "wanted": wanted.as_signature(), "seed": run.seed}
     state = open_run(out, signature, run.overwrite, command=command_line())
     if state == "resume" and read_meta(out)["finished"] and table_path(out, "heads"):
-        return files(out), load_table(out, "heads")
+        table = load_table(out, "heads")
+        save_table(table, out, "heads", run.format.value)  # the same table, perhaps in another format now
+        return files(out), table
     progress.step("observing")
     table = heads.observe(texts.batches, wanted.labels, wanted.statistics, seed=run.seed, progress=progress)
     save_table(table, out, "heads", run.format.value)

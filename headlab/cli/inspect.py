@@ -71,7 +71,7 @@ def as_text(facts: dict[str, Any]) -> str:
     """The facts for people: equal layers on one line, then one line per proof."""
     adds = ", ".join(name for name, added in facts["adds"].items() if added) or "nothing"
     lines = [
-        f"{facts['model']}: {facts['class']}, {facts['parameters'] / 1e6:.1f} million parameters, {facts['dtype']}",
+        f"{facts['model']}: {facts['class']}, {facts['parameters']:,} parameters, {facts['dtype']}",
         f"revision {facts['revision']}, at most {facts['max_length']} tokens, the tokenizer adds {adds}",
         f"{facts['n_heads']} heads",
         "",
