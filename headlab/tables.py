@@ -51,12 +51,13 @@ def score_columns(heads: pd.DataFrame) -> list[str]:
     return [str(c) for c in heads.columns if str(c).startswith("score_")]
 
 
-def head_names(index: Iterable[tuple[str, int, int]]) -> list[str]:
-    """Names of heads: `L3H5` where all are of one kind, else `E3H5`, `D3H5`, `X3H5`."""
-    heads = [tuple(head) for head in index]
-    single = len({kind for kind, _, _ in heads}) <= 1
+def head_names(index: Iterable[tuple[str, int, int]], *, single_stack: bool | None = None) -> list[str]:
+    """Names of heads: `L3H5` where all are of one kind (or `single_stack` says so), else `E3H5`, `D3H5`, `X3H5`."""
+    heads = list(index)
+    if single_stack is None:
+        single_stack = len({kind for kind, _, _ in heads}) <= 1
     letters = {"encoder": "E", "decoder": "D", "cross": "X"}
-    return [f"{'L' if single else letters.get(kind, kind)}{layer}H{head}" for kind, layer, head in heads]
+    return [f"{'L' if single_stack else letters.get(kind, kind)}{layer}H{head}" for kind, layer, head in heads]
 
 
 def save_table(table: pd.DataFrame, folder: str | Path, name: str, format: str = "parquet") -> Path:
@@ -309,10 +310,3 @@ def save(folder: str | Path, *, heads: pd.DataFrame | None = None, sweep: pd.Dat
     elif not path.exists():
         paths.append(write_meta(folder, {}, command=command, notes=notes))
     return paths
-
-
-__all__ = [
-    "FORMATS", "HEAD_INDEX", "SCHEMA", "STATISTICS", "SWEEP_COLUMNS", "clear_run", "differences",
-    "head_names", "label_columns", "load_table", "open_run", "read_meta", "save", "save_table", "score_columns", "table_path",
-    "to_json", "write_atomically", "write_meta",
-]  # fmt: skip

@@ -1,0 +1,94 @@
+"""Run folders as a report reads them: one run, or a folder of runs such as the demo's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlab.errors import DataError
+from headlab.report.maps import AttentionMap, load_maps
+from headlab.tables import load_table, read_meta, table_path
+
+DEPTH = 2  # how far below a named folder runs are looked for
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a run folder holds for the reader."""
+
+    name: str
+    folder: Path
+    heads: pd.DataFrame | None = None
+    sweep: pd.DataFrame | None = None
+    maps: list[AttentionMap] = field(default_factory=list)
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def signature(self) -> dict[str, Any]:
+        """What the numbers are of; empty where the run recorded nothing."""
+        return self.meta.get("signature", {})
+
+    @property
+    def model(self) -> str:
+        """The model's name, wherever the signature keeps it; "" where it does not."""
+        return _model_name(self.signature)
+
+    @property
+    def title(self) -> str:
+        """The model's name, with the folder's name where that says more."""
+        return self.name if not self.model or self.name == self.model else f"{self.model} ({self.name})"
+
+
+def _model_name(signature: dict[str, Any]) -> str:
+    for key in ("checkpoint", "model"):
+        value = signature.get(key)
+        if isinstance(value, dict):
+            value = value.get("name")
+        if value:
+            return str(value)
+    nested = (item for item in signature.values() if isinstance(item, dict))
+    return next((name for name in map(_model_name, nested) if name), "")
+
+
+def find_runs(folders: Iterable[str | Path]) -> list[Run]:
+    """Read every run in the folders or up to two levels below them, in the order given, then by name.
+
+    Raises DataError where a folder is missing or holds no table of heads and no sweep.
+    """
+    places: dict[Path, str] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise DataError(f"There is no folder {folder}.", "Name a folder that headlab dump or headlab sweep wrote.")
+        found = [path for path in _candidates(folder) if _has_tables(path)]
+        if not found:
+            raise DataError(f"{folder} holds no tables of a run.",
+                            "Run headlab dump or headlab sweep with --out there first.")  # fmt: skip
+        for path in found:
+            places.setdefault(path.resolve(), _run_name(path, folder))
+    return [read_run(path, name) for path, name in places.items()]
+
+
+def _run_name(path: Path, folder: Path) -> str:
+    return path.resolve().name if path == folder else path.relative_to(folder).as_posix()
+
+
+def _candidates(folder: Path) -> list[Path]:
+    below = [folder]
+    for depth in range(1, DEPTH + 1):
+        below += sorted(path for path in folder.glob("/".join("*" * depth)) if path.is_dir())
+    return below
+
+
+def _has_tables(folder: Path) -> bool:
+    return any(table_path(folder, name) for name in ("heads", "sweep"))
+
+
+def read_run(folder: Path, name: str) -> Run:
+    """Read the tables, maps and signature of one folder; a missing meta.json leaves the signature empty."""
+    tables = {key: load_table(folder, key) for key in ("heads", "sweep") if table_path(folder, key)}
+    meta = read_meta(folder) if (folder / "meta.json").is_file() else {}
+    return Run(name, folder, tables.get("heads"), tables.get("sweep"), load_maps(folder), meta)
