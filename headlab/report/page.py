@@ -22,8 +22,7 @@ from headlab.report.summary import number, summarize
 from headlab.report.tokens import readable_tokens
 from headlab.tables import head_names, label_columns, write_atomically
 
-_SECTIONS = (("labels", "What each head does"), ("maps", "Attention maps"), ("curves", "What removing heads costs"),
-             ("columns", "Every column over layer and head"))  # fmt: skip
+_DOES, _COSTS = "What each head does", "What removing heads costs"
 
 
 def write_report(folders: str | Path | Iterable[str | Path], out: str | Path | None = None) -> Path:
@@ -52,13 +51,11 @@ def render(runs: list[Run]) -> str:
 
 def _view(run: Run, anchor: str) -> dict[str, Any]:
     """What the template shows of one run."""
-    drawn = [_embedded(picture) for picture in pictures(run)]
-    sections = [{"title": title, "pictures": [p for p in drawn if p["section"] == key]} for key, title in _SECTIONS]
     return {
         "anchor": anchor,
         "title": run.title,
         "summary": summarize(run),
-        "sections": [section for section in sections if section["pictures"]],
+        "sections": _sections([_embedded(picture) for picture in pictures(run)]),
         "tables": _tables(run),
         "texts": _texts(run),
         "command": run.meta.get("command") or "",
@@ -67,6 +64,18 @@ def _view(run: Run, anchor: str) -> dict[str, Any]:
         "notes": _flat(run.meta.get("notes") or {}),
         "data": _data(run),
     }
+
+
+def _sections(drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Main figures side by side, then maps and scores; the many statistics fold away."""
+    kinds = {picture["section"] for picture in drawn}
+    main = _DOES if "curves" not in kinds else _COSTS if "labels" not in kinds else f"{_DOES}, and {_COSTS.lower()}"
+    titles = {"labels": main, "maps": "Attention maps", "scores": "What each head is worth",
+              "statistics": "Every statistic over layer and head"}  # fmt: skip
+    places = [{"title": title, "folded": key == "statistics",
+               "pictures": [p for p in drawn if p["section"] in ((key, "curves") if key == "labels" else (key,))]}
+              for key, title in titles.items()]  # fmt: skip
+    return [place for place in places if place["pictures"]]
 
 
 def _embedded(picture: Picture) -> dict[str, Any]:
@@ -83,7 +92,8 @@ def _tables(run: Run) -> list[dict[str, Any]]:
     if run.heads is not None:
         tables += _head_tables(run.heads)
     if run.sweep is not None:
-        tables.append(_table("Sweep", run.sweep, {c: SWEEP.get(str(c), define(str(c))) for c in run.sweep.columns}))
+        tables.append(_table("Sweep", run.sweep, {c: SWEEP.get(str(c), define(str(c))) for c in run.sweep.columns},
+                             like=False))  # fmt: skip
     return tables
 
 
@@ -102,15 +112,27 @@ def _head_tables(heads: pd.DataFrame) -> list[dict[str, Any]]:
     return tables
 
 
-def _table(title: str, table: pd.DataFrame, meanings: Mapping[Any, Any]) -> dict[str, Any]:
+def _table(title: str, table: pd.DataFrame, meanings: Mapping[Any, Any], *, like: bool = True) -> dict[str, Any]:
+    """One table for the template; `like` says that the numbers of a column are of one kind, and get equal decimals."""
     columns = [str(column) for column in table.columns]
     return {
         "title": title,
         "columns": columns,
         "numeric": [pd.api.types.is_numeric_dtype(table[column]) for column in table.columns],
         "legend": [(column, meanings[column]) for column in columns if column in meanings and meanings[column].text],
-        "rows": [[number(value) for value in row] for row in table.itertuples(index=False, name=None)],
+        "rows": list(zip(*(_texts_of(table[column], like) for column in table.columns), strict=True)),
     }
+
+
+def _texts_of(values: pd.Series, like: bool) -> list[str]:
+    sizes = values.abs() if like and pd.api.types.is_float_dtype(values) else pd.Series(dtype=float)
+    largest = sizes[np.isfinite(sizes.astype(float))].max() if len(sizes) else 0
+    if not largest > 1e-6:
+        return [number(value) for value in values]
+    decimals = (
+        0 if largest >= 1000 else 1 if largest >= 100 else 3 if largest >= 0.1 else 2 - int(np.floor(np.log10(largest)))
+    )
+    return ["–" if pd.isna(value) else f"{value:.{decimals}f}" for value in values]
 
 
 def _texts(run: Run) -> list[dict[str, Any]]:

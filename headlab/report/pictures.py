@@ -23,7 +23,7 @@ _LABEL_CAPTION = (
 
 
 class Picture(NamedTuple):
-    """One figure of a run; `section` is labels, maps, columns or curves; `wide` ones need two columns."""
+    """One figure of a run; `section` is labels, scores, statistics, maps or curves; `wide` ones need two columns."""
 
     section: str
     stem: str
@@ -54,7 +54,8 @@ def _heat_maps(run: Run) -> Iterator[Picture]:
         if run.heads[column].notna().any():
             meaning = define(column)
             text = f"{meaning.title[:1].upper()}{meaning.title[1:]}. {meaning.text}".strip()
-            yield _picture("columns", f"heat-{column}", heat_map(run.heads, column), text)
+            section = "scores" if column.startswith("score_") else "statistics"
+            yield _picture(section, f"heat-{column}", heat_map(run.heads, column), text)
 
 
 def _attention(run: Run) -> Iterator[Picture]:

@@ -91,11 +91,11 @@ def _about_order(metric: str, strategy: str, rows: pd.DataFrame) -> str:
         return f"In the {strategy} order nothing was removed."
     if clear.empty:
         last = own.iloc[-1]
-        return (f"In the {strategy} order no tested cut, up to {_cut(last)}, loses {title} clearly "
+        return (f"In the {strategy} order no tested cut, up to {_cut(last)}, clearly worsens {title} "
                 f"(every 95 % interval of the drop reaches 0); {_drop(last)} at the last one"
                 f"{_compared(rows, last)}.")  # fmt: skip
     first = clear.iloc[0]
-    return (f"In the {strategy} order the smallest tested cut with a clear loss of {title} is {_cut(first)}: "
+    return (f"In the {strategy} order the smallest tested cut that clearly worsens {title} is {_cut(first)}: "
             f"{_drop(first)}{_compared(rows, first)}.")  # fmt: skip
 
 
