@@ -37,5 +37,6 @@ def _quiet_libraries(debug: bool) -> None:
     os.environ.setdefault("MPLBACKEND", "Agg")
     if not debug:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        os.environ.setdefault("TQDM_DISABLE", "1")
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
