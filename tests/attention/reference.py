@@ -240,6 +240,10 @@ def head_norms(model: nn.Module, batch: Batch, name: str, n_heads: int = 4) -> d
 
 
 def best_offset(pool: Pool, key: Key, head: int, half: str) -> int:
-    """The offset whose mean mass is furthest above that of a uniform head, on texts with even or odd ids."""
-    offsets = [d for d in range(-REACH, REACH + 1) if pool.count.get((key, "chance", (half, d)))]
+    """The offset whose mean mass is furthest above that of a uniform head, on texts with even or odd ids.
+
+    Only offsets that at least half of the queries see are looked at.
+    """
+    every = pool.count[key, "chance", (half, 0)]
+    offsets = [d for d in range(-REACH, REACH + 1) if pool.count.get((key, "chance", (half, d)), 0) >= every / 2]
     return max(offsets, key=lambda d: pool.mean((key, head, (half, d))) - pool.mean((key, "chance", (half, d))))

@@ -159,7 +159,6 @@ def replace_slice(head: int, mean: torch.Tensor):
     return hook
 
 
-@pytest.mark.xfail(strict=True, reason="means win over ablation='zero'")
 def test_zero_ablation_stays_zero_where_means_are_passed_too() -> None:
     model = tiny_model("bert")
     heads, batches = Heads(model), sample_batches("bert")
