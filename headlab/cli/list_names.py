@@ -69,10 +69,9 @@ MEANINGS = {
 
 
 def _models() -> dict[str, str]:
-    return {
-        "demo:minilm": "sentence encoder, 6 layers of 12 heads (all-MiniLM-L6-v2)",
-        "demo:smollm2": "language model, 30 layers of 9 heads in 3 groups (SmolLM2-135M-Instruct)",
-        "demo:distilbert-tagger": "grammar tagger, 6 layers of 12 heads (DistilBERT)",
+    from headlab.models import demo_models
+
+    return demo_models() | {
         "HUB/NAME": "any model on the Hugging Face hub",
         "FOLDER": "a folder that save_pretrained wrote",
         "FILE.gguf": "a GGUF file that transformers can read",
