@@ -118,22 +118,27 @@ def _check_columns(table: pd.DataFrame, name: str, what: str) -> None:
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    """A csv with the types that csv cannot carry: text stays text, labels are nullable booleans."""
-    text = dict.fromkeys(_TEXT_COLUMNS, str)
-    table = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""], float_precision="round_trip")
+    """A csv with the types that csv cannot carry: text stays text, labels are nullable booleans, floats are exact."""
+    table = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
     labels = label_columns(table)
-    for column in table.columns:
-        values = table[column]
-        if column in labels or (values.dtype == object and set(values.dropna().unique()) <= {True, False}):
-            table[column] = _as_boolean(values)
-        elif column in _WHOLE_COLUMNS and values.isna().any():
-            table[column] = values.astype("Int64")
-    return table
+    typed = {column: _typed(table[column], str(column), column in labels) for column in table.columns}
+    return pd.DataFrame(typed)
 
 
-def _as_boolean(values: pd.Series) -> pd.Series:
-    known = {"True": True, "False": False, True: True, False: False}  # 1 and 0 hash like True and False
-    return values.map(known, na_action="ignore").astype("boolean")
+def _typed(values: pd.Series, column: str, is_label: bool) -> pd.Series:
+    there = values.dropna()
+    if is_label or (len(there) and set(there.unique()) <= {"True", "False"}):
+        return values.map({"True": True, "False": False}, na_action="ignore").astype("boolean")
+    if column in _TEXT_COLUMNS:
+        return values
+    try:
+        if column in _WHOLE_COLUMNS and len(there) < len(values):
+            return values.astype("Int64")
+        if len(there) == len(values) and not values.str.contains("[^0-9-]").any():
+            return values.map(int)
+        return values.map(float, na_action="ignore").astype(float)  # Python's float reads back what repr wrote
+    except ValueError:
+        return values
 
 
 def write_atomically(path: str | Path, content: bytes | str | Callable[[Path], Any]) -> Path:

@@ -130,7 +130,7 @@ def _texts_of(values: pd.Series, like: bool) -> list[str]:
     if not largest > 1e-6:
         return [number(value) for value in values]
     decimals = (
-        0 if largest >= 1000 else 1 if largest >= 100 else 3 if largest >= 0.1 else 2 - int(np.floor(np.log10(largest)))
+        0 if largest >= 1000 else 1 if largest >= 100 else 3 if largest >= 0.1 else 3 - int(np.floor(np.log10(largest)))
     )
     return ["–" if pd.isna(value) else f"{value:.{decimals}f}" for value in values]
 

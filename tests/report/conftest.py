@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from headlab.report.maps import AttentionMap, save_maps
+from headlab.report.page import write_report
 from headlab.tables import HEAD_INDEX, SWEEP_COLUMNS, save
 
 LABELS = {
@@ -142,6 +145,19 @@ def signature(model: str, task: str) -> dict:
 
 
 @pytest.fixture
+def fake() -> SimpleNamespace:
+    """The makers of this file: fake.heads(sizes), fake.sweep(n_heads, metrics), fake.maps(tokens, heads)."""
+    return SimpleNamespace(
+        heads=make_heads,
+        sweep=make_sweep,
+        maps=make_maps,
+        sentence=SENTENCE,
+        byte_level=BYTE_LEVEL,
+        labels=list(LABELS),
+    )
+
+
+@pytest.fixture
 def encoder_heads() -> pd.DataFrame:
     return make_heads({"encoder": (6, 12)})
 
@@ -167,22 +183,37 @@ def decoder_sweep() -> pd.DataFrame:
 
 
 @pytest.fixture
+def small_heads(encoder_heads: pd.DataFrame) -> pd.DataFrame:
+    """Few columns, so that a report of it is drawn quickly."""
+    return encoder_heads[["entropy", "sink", "sink_score", "labels"]]
+
+
+def write(
+    folder: Path,
+    *,
+    maps: list[AttentionMap] | None = None,
+    model: str = "demo:minilm",
+    task: str = "probe",
+    command: str = "headlab sweep demo:minilm --task probe --out runs/minilm",
+    **tables: Any,
+) -> Path:
+    """Write a run folder with tables heads= and sweep=, maps and a signature."""
+    save(folder, meta=signature(model, task), command=command, **tables)
+    if maps:
+        save_maps(folder, maps)
+    return folder
+
+
+@pytest.fixture
 def write_run(tmp_path: Path) -> Callable[..., Path]:
-    """Write a run folder: write_run("minilm", heads=..., sweep=..., maps=..., model=...)."""
+    """write_run("minilm", heads=..., sweep=..., maps=..., model=...) in a folder of the test's own."""
+    return lambda name, **contents: write(tmp_path / name, **contents)
 
-    def write(
-        name: str,
-        *,
-        maps: list[AttentionMap] | None = None,
-        model: str = "demo:minilm",
-        task: str = "probe",
-        command: str = "headlab sweep demo:minilm --task probe --out runs/minilm",
-        **tables: object,
-    ) -> Path:
-        folder = tmp_path / name
-        save(folder, meta=signature(model, task), command=command, **tables)  # type: ignore[arg-type]
-        if maps:
-            save_maps(folder, maps)
-        return folder
 
-    return write
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A run with everything in it and its report, written once; tests only read it."""
+    heads, sweep = make_heads({"encoder": (6, 12)}), make_sweep(72, {"accuracy": 0.86})
+    maps = make_maps(["[CLS]", "<script>alert(1)</script>", "##ed", "[SEP]"], [("encoder", 0, 2), ("encoder", 4, 2)])
+    folder = write(tmp_path_factory.mktemp("runs") / "minilm", heads=heads, sweep=sweep, maps=maps)
+    return SimpleNamespace(folder=folder, heads=heads, sweep=sweep, report=write_report(folder))

@@ -1,0 +1,63 @@
+"""Tokens are readable whatever tokenizer they come from; maps come back as they were stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headlab.errors import DataError
+from headlab.report.maps import AttentionMap, load_maps, save_maps
+from headlab.report.tokens import readable_tokens
+
+
+@pytest.mark.parametrize(
+    ("tokens", "shown"),
+    [
+        (
+            ["The", "Ġcaf", "Ã©", "Ċ", "ĠĠĠ", "Ġ", "<|endoftext|>"],
+            ["The", "caf", "é", "↵", "␣×3", "␣", "<|endoftext|>"],
+        ),
+        (["[CLS]", "un", "##tie", "##", "[SEP]"], ["[CLS]", "un", "tie", "##", "[SEP]"]),
+        (["▁Hello", "▁", "world", "<0x0A>", "</s>"], ["Hello", "␣", "world", "↵", "</s>"]),
+        (["low", "er</w>"], ["low", "er"]),
+        (["Ġanni", "ñ", "鳥"], ["Ġanni", "ñ", "鳥"]),  # Maltese in a vocabulary that is not byte-level: 鳥 is no byte
+        (["", "\x00", "\ud800", "\u202eabc", "a\tb"], ["∅", "�", "�", "�abc", "a␣b"]),
+        (["<script>alert(1)</script>", "$x$", "🙂"], ["<script>alert(1)</script>", "$x$", "🙂"]),
+    ],
+)
+def test_tokens_are_readable(tokens: list[str], shown: list[str]) -> None:
+    assert readable_tokens(tokens) == shown
+
+
+def test_long_tokens_are_cut() -> None:
+    assert readable_tokens(["a" * 40], limit=5) == ["aaaa…"]
+
+
+def test_maps_come_back(tmp_path: Path) -> None:
+    weights = np.array([[1, 0], [0.25, 0.75]])
+    stored = [
+        AttentionMap("decoder", 3, 1, 0, weights, ["<script>", "Ġb"], ["<script>", "Ġb"]),
+        AttentionMap("cross", 0, 2, 4, weights[:1], ["q"], ["k1", "k2"]),
+    ]
+    save_maps(tmp_path, stored)
+    for found, expected in zip(load_maps(tmp_path), stored, strict=True):
+        assert (found.kind, found.layer, found.head, found.text) == (
+            expected.kind,
+            expected.layer,
+            expected.head,
+            expected.text,
+        )
+        np.testing.assert_array_equal(found.weights, expected.weights.astype(np.float16))
+        assert list(found.key_tokens) == list(expected.key_tokens)
+    assert load_maps(tmp_path / "elsewhere") == []
+
+
+def test_shapes_must_fit_and_damage_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"\(2, 2\) does not fit .* \(2, 3\)"):
+        AttentionMap("encoder", 0, 0, 0, np.eye(2), ["a", "b"], ["a", "b", "c"])
+    save_maps(tmp_path, [AttentionMap("encoder", 0, 0, 0, np.eye(1), ["a"], ["a"])])
+    (tmp_path / "maps.safetensors").write_bytes(b"broken")
+    with pytest.raises(DataError, match="cannot be read"):
+        load_maps(tmp_path)
