@@ -54,6 +54,9 @@ def test_inspect_as_json(tiny_lm: Path, capsys: pytest.CaptureFixture) -> None:
     assert run(["inspect", str(tiny_lm), "--json", "--quiet"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["n_heads"] == 8
+    assert facts["kv_cache_bytes_per_token"] == 2 * 2 * (8 + 8) * 4  # layers, groups, widths of key and value, bytes
+    matrices = 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48) + 32 * 19  # and the 19 words of the vocabulary
+    assert 2 * matrices <= facts["flops_per_token"] <= 2.2 * matrices  # the rest is attention itself
     assert [(row["kind"], row["layer"], row["heads"], row["kv_groups"]) for row in facts["layers"]] == [
         ("decoder", 0, 4, 2),
         ("decoder", 1, 4, 2),

@@ -47,10 +47,37 @@ def describe(heads: Heads) -> dict[str, Any]:
         "parameters": parameters,
         "max_length": checkpoint.max_length if checkpoint else None,
         "adds": dict(checkpoint.adds) if checkpoint else {},
+        "flops_per_token": flops_per_token(heads),
+        "kv_cache_bytes_per_token": kv_cache_bytes_per_token(heads),
         "n_heads": heads.n_heads,
         "layers": [_layer(site) for site in heads.sites],
         "proofs": [{"name": p.name, "passed": bool(p.passed), "detail": str(p.detail)} for p in heads.proofs],
     }
+
+
+def flops_per_token(heads: Heads) -> int | None:
+    """Floating-point operations of one forward pass over the probe's short text, divided by its tokens.
+
+    Counted by torch as two for each multiplication with addition. None for sequence-to-sequence models, where the
+    cost of a token depends on the side it is on.
+    """
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from headlab.attention.example import example_batch
+
+    batch = example_batch(heads.model)
+    if batch.target is not None:
+        return None
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        heads.model(**batch.inputs)
+    return round(counter.get_total_flops() / batch.source.ids.numel())
+
+
+def kv_cache_bytes_per_token(heads: Heads) -> int:
+    """Bytes that each further token adds to the cache of keys and values, in the model's precision; 0 in an encoder."""
+    size = next(heads.model.parameters()).element_size()
+    return sum(size * s.n_kv_heads * (s.head_dim + s.value_dim) for s in heads.sites if s.kind == "decoder")
 
 
 def _layer(site: Site) -> dict[str, Any]:
@@ -73,13 +100,19 @@ def as_text(facts: dict[str, Any]) -> str:
     lines = [
         f"{facts['model']}: {facts['class']}, {facts['parameters']:,} parameters, {facts['dtype']}",
         f"revision {facts['revision']}, at most {facts['max_length']} tokens, the tokenizer adds {adds}",
-        f"{facts['n_heads']} heads",
+        f"{facts['n_heads']} heads, {_costs(facts)}",
         "",
         table_text(_merged_layers(facts["layers"])),
         "",
     ]
     lines += [f"{'proven' if p['passed'] else 'FAILED'}: {p['name']} ({p['detail']})" for p in facts["proofs"]]
     return "\n".join(lines)
+
+
+def _costs(facts: dict[str, Any]) -> str:
+    flops = facts["flops_per_token"]
+    counted = "" if flops is None else f"{flops / 1e6:,.1f} million FLOPs and "
+    return f"{counted}{facts['kv_cache_bytes_per_token']:,} bytes of key-value cache per token"
 
 
 def _merged_layers(layers: list[dict[str, Any]]) -> Any:

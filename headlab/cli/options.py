@@ -34,7 +34,9 @@ class ModelOptions:
     """How a checkpoint is opened."""
 
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...", rich_help_panel="Model")] = "cpu"
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16.", rich_help_panel="Model")] = "float32"
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16, float64, auto.", rich_help_panel="Model")] = (
+        "float32"
+    )
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit of a hub id.", rich_help_panel="Model")
     ] = None
