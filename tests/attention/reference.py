@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
-from tiny_models import FAMILIES, FIRST, PAD, SEPARATOR, VOCABULARY, WORDS, projections
+from tiny_models import FAMILIES, FIRST, PAD, SEPARATOR, VOCABULARY, WORDS, family_of, projections
 from torch import nn
 
 from headlab.models.batch import Batch, Tokens
@@ -85,7 +85,8 @@ def sample_batches(name: str, pad_side: str = "right", lengths: Sequence[int] = 
 
 def eager_maps(model: nn.Module, batch: Batch, name: str) -> dict[Key, np.ndarray]:
     """The maps that a copy of the model returns under eager attention, (batch, head, query, key) by (kind, layer)."""
-    return returned_maps(model, batch, FAMILIES[name].layers, FAMILIES[name].causal, FAMILIES[name].two_stacks)
+    family = family_of(name)
+    return returned_maps(model, batch, family.layers, family.causal, family.two_stacks)
 
 
 def returned_maps(
@@ -227,7 +228,7 @@ def head_norms(model: nn.Module, batch: Batch, name: str, n_heads: int = 4) -> d
     places = projections(model, name)
     for key, entering in projection_inputs(model, batch, name).items():
         module = places[key][0]
-        weight = module.weight.detach() if FAMILIES[name].transposed else module.weight.detach().T
+        weight = module.weight.detach() if family_of(name).transposed else module.weight.detach().T
         queries = batch.source if key[0] == "encoder" or batch.target is None else batch.target
         width = weight.shape[0] // n_heads
         entering = entering.reshape(*queries.ids.shape, -1).double()

@@ -89,7 +89,19 @@ FAMILIES = {
     "marian": Family("MarianMTModel", _TWO_STACKS, False, BART_PROJECTION),
 }  # fmt: skip
 
+# The same for the demo checkpoints, whose settings are their own.
+CHECKPOINTS = {
+    "minilm": Family("", {}, False, BERT_PROJECTION, layers=tuple(range(6))),
+    "distilbert-tagger": Family("", {}, False, r"out_lin$", layers=tuple(range(6))),
+    "smollm2": Family("", {}, True, LLAMA_PROJECTION, layers=tuple(range(30))),
+}
+
 BYPASSING = {"mpnet": ("MPNetForMaskedLM", _STACK)}  # runs its own attention, never transformers' interface
+
+
+def family_of(name: str) -> Family:
+    """What is known about a family or a demo checkpoint."""
+    return FAMILIES[name] if name in FAMILIES else CHECKPOINTS[name]
 
 
 def tiny_model(name: str, *, seed: int = 0, bare: bool = False, **settings: Any) -> nn.Module:
@@ -122,7 +134,7 @@ def _enlarge(model: nn.Module, seed: int) -> None:
 
 def projections(model: nn.Module, name: str) -> dict[tuple[str, int], tuple[nn.Module, int]]:
     """The output projection of each (kind, layer) and which of its calls is meant, by the family's module names."""
-    family = FAMILIES[name]
+    family = family_of(name)
     found: dict[tuple[str, int], tuple[nn.Module, int]] = {}
     count: dict[str, int] = {}
     for module_name, module in model.named_modules():
@@ -143,6 +155,6 @@ def projections(model: nn.Module, name: str) -> dict[tuple[str, int], tuple[nn.M
 
 def rows_of_head(model: nn.Module, name: str, module: nn.Module, head: int, n_heads: int = 4) -> torch.Tensor:
     """The view of a projection's weight that reads one head: (value_dim, out), sharing memory with the weight."""
-    weight = module.weight if FAMILIES[name].transposed else module.weight.T
+    weight = module.weight if family_of(name).transposed else module.weight.T
     width = weight.shape[0] // n_heads
     return weight[head * width : (head + 1) * width]
