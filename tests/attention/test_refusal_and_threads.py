@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import pandas as pd
@@ -52,6 +53,38 @@ def test_heads_that_change_less_than_rounding_prove_nothing() -> None:
             layer.attention.output.dense.weight.mul_(1e-7)
     with pytest.raises(UnsupportedModelError):
         Heads(model)
+
+
+@pytest.mark.xfail(strict=True, reason="ends in an IndexError of the model's own")
+def test_a_model_that_fails_on_the_probe_is_refused() -> None:
+    """BART's classifier wants an end-of-sentence token and a decoder as long as the encoder."""
+    model = type_of("BartForSequenceClassification", tiny_model("bart").config)
+    with pytest.raises(UnsupportedModelError, match="probe") as refusal:
+        Heads(model)
+    assert "example" in refusal.value.remedy
+
+
+def type_of(model_class: str, config) -> nn.Module:
+    import transformers
+
+    return getattr(transformers, model_class)(copy.deepcopy(config)).eval()
+
+
+@pytest.mark.parametrize(
+    ("model_class", "name", "kinds"),
+    [
+        ("BertForSequenceClassification", "bert", {"encoder"}),
+        ("LlamaForSequenceClassification", "llama", {"decoder"}),
+        ("T5EncoderModel", "t5", {"encoder"}),
+        ("BartForCausalLM", "bart", {"decoder"}),
+        ("BartModel", "bart", {"encoder", "decoder", "cross"}),
+    ],
+)
+def test_other_classes_of_a_family(model_class: str, name: str, kinds: set[str]) -> None:
+    heads = Heads(type_of(model_class, tiny_model(name).config))
+    assert {kind for kind, _ in heads.heads_per_layer} == kinds
+    assert heads.heads_per_layer == {(kind, layer): 4 for kind in kinds for layer in (0, 1)}
+    assert heads.single_stack == (len(kinds) == 1)
 
 
 def test_every_proof_is_recorded() -> None:

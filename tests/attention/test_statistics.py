@@ -11,6 +11,7 @@ from reference import STATISTICS, Pool, eager_maps, head_norms, head_pool, sampl
 from tiny_models import FAMILIES, tiny_model
 
 from headlab.attention.heads import Heads
+from headlab.models.batch import Batch
 
 COLUMNS = [name + suffix for name in (*STATISTICS, "output_norm") for suffix in ("", "_words")]
 CHANCES = {"previous_token": "prev_mass", "next_token": "next_mass", "self": "self_mass",
@@ -113,3 +114,20 @@ def test_key_value_groups() -> None:
 def test_a_bare_model_gives_the_same_table_as_with_its_head() -> None:
     model, batches = tiny_model("llama"), sample_batches("llama")
     pd.testing.assert_frame_equal(Heads(model).observe(batches), Heads(model.base_model).observe(batches))
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "gpt_oss"])
+def test_half_precision_is_close_to_single_precision(name: str) -> None:
+
+    batches = sample_batches(name)
+    single = Heads(tiny_model(name)).observe(batches)
+    half = Heads(tiny_model(name).half()).observe(batches)
+    pd.testing.assert_frame_equal(single, half, atol=1e-2, rtol=1e-2)
+    assert not single.equals(half)
+
+
+def test_texts_without_ids_are_numbered_in_their_order() -> None:
+    heads, batches = Heads(tiny_model("bert")), sample_batches("bert")
+    labels = ["positional", "sink"]
+    unnumbered = [Batch(batch.inputs, batch.source) for batch in batches]
+    pd.testing.assert_frame_equal(heads.observe(batches, labels=labels), heads.observe(unnumbered, labels=labels))
