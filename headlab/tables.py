@@ -132,7 +132,7 @@ def _typed(values: pd.Series, column: str, is_label: bool) -> pd.Series:
     if column in _TEXT_COLUMNS:
         return values
     try:
-        if column in _WHOLE_COLUMNS and len(there) < len(values):
+        if len(there) < len(values) and (column in _WHOLE_COLUMNS or column.endswith("_offset")):
             return values.astype("Int64")
         if len(there) == len(values) and not values.str.contains("[^0-9-]").any():
             return values.map(int)

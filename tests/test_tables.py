@@ -26,6 +26,7 @@ def heads_table() -> pd.DataFrame:
             "sink_score": [0.9, np.nan, 0.2, 0.8],
             "separator": pd.array([None] * 4, dtype="boolean"),
             "separator_score": [np.nan] * 4,
+            "positional_offset": pd.array([-1, None, 2, 0], dtype="Int64"),
             "broad": pd.array([False] * 4, dtype="boolean"),
             "broad_score": [0.1, 0.2, 0.3, 0.4],
             "labels": ["sink", "none", "NA", "null"],  # words that csv readers like to take for missing

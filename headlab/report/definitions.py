@@ -92,12 +92,14 @@ LABELS: dict[str, Definition] = {
 }
 
 _EVIDENCE: dict[str, tuple[str, str, str]] = {
-    "score": ("score", "", "What the label is decided on; compared with the threshold in the signature."),
-    "null": ("chance level", "", "The score that is to be expected by chance."),
+    "score": ("score", "", "What the label is decided on: the head carries it where the score is above the threshold."),
+    "null": ("chance level", "", "The score of a head that looks at all visible keys alike."),
+    "threshold": ("threshold", "", "The published threshold, carried over to texts of this length."),
+    "offset": ("offset", "tokens", "The fixed offset that fits best: key position minus query position."),
     "n": ("rows counted", "rows", "Number of query rows, or texts, that the score is a mean over."),
     "low": ("95 % low", "", "Lower end of the 95 % interval of the score."),
     "high": ("95 % high", "", "Upper end of the 95 % interval of the score."),
-    "q": ("q value", "", "Benjamini-Hochberg adjusted p value over all heads."),
+    "q": ("q value", "", "p value of a score above chance, adjusted over all heads (Benjamini-Hochberg)."),
 }
 
 SCORES: dict[str, Definition] = {

@@ -17,8 +17,8 @@ from headlab.tables import head_names, label_columns, score_columns
 
 MOST_MAPS = 12  # in one grid
 _LABEL_CAPTION = (
-    "Labels of all heads: colour = the label with the highest score, letters = all labels of the head. "
-    "Hatched: no label is defined."
+    "Labels of all heads: letters = all labels of a head, colour = the one whose score is furthest above its threshold "
+    "(a fixed offset gives way to previous token, next token and itself). Hatched: no label is defined."
 )
 
 

@@ -55,6 +55,7 @@ def make_heads(
         score = table[column]
         table[name] = (score > threshold).astype("boolean").where(score.notna(), pd.NA)
         table[f"{name}_score"], table[f"{name}_null"], table[f"{name}_n"] = score, 0.12, 8000
+        table[f"{name}_threshold"] = threshold
         table[f"{name}_low"], table[f"{name}_high"] = score - 0.02, score + 0.02
         table[f"{name}_q"] = np.where(score > threshold, 0.001, 0.6)
     carried = table[list(LABELS)].fillna(False).astype(bool)

@@ -94,6 +94,12 @@ def hatch(axes: Axes, layer: int, head: int) -> None:
                              linewidth=0, gid="undefined"))  # fmt: skip
 
 
+def write_in_cell(axes: Axes, layer: int, head: int, text: str, *, size: float, colour: str) -> None:
+    """A few letters in the middle of a cell."""
+    written = axes.text(head, layer, text, ha="center", va="center", fontsize=size, color=colour)
+    written.set_in_layout(False)  # it cannot stick out, and measuring hundreds of them takes most of the time
+
+
 def cell_width(axes: Axes, n_heads: int) -> float:
     """Rough width of a cell in inches."""
     return figure_of(axes).get_size_inches()[0] * axes.get_position().width / n_heads

@@ -14,7 +14,16 @@ from matplotlib.ticker import FuncFormatter
 
 from headlab.errors import DataError, unknown_name
 from headlab.report.definitions import define
-from headlab.report.figures.grid import as_matrix, by_kind, cell_width, finish, hatch, panels, require_heads
+from headlab.report.figures.grid import (
+    as_matrix,
+    by_kind,
+    cell_width,
+    finish,
+    hatch,
+    panels,
+    require_heads,
+    write_in_cell,
+)
 from headlab.report.figures.style import is_dark, styled
 
 
@@ -83,8 +92,7 @@ def _write_values(axes: Axes, matrix: np.ma.MaskedArray, image) -> None:
     for (layer, head), value in np.ndenumerate(matrix.filled(np.nan)):
         if np.isfinite(value):
             dark = is_dark(image.cmap(image.norm(value)))
-            axes.text(head, layer, short_number(value), ha="center", va="center", fontsize=5,
-                      color="white" if dark else "black")  # fmt: skip
+            write_in_cell(axes, layer, head, short_number(value), size=5, colour="white" if dark else "black")
 
 
 def short_number(value: float) -> str:

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from headlab.errors import DataError, unknown_name
 from headlab.report.definitions import define
-from headlab.report.figures.grid import by_kind, cell_width, finish, hatch, panels, require_heads
+from headlab.report.figures.grid import by_kind, cell_width, finish, hatch, panels, require_heads, write_in_cell
 from headlab.report.figures.style import COLOURS, MORE_COLOURS, PALE, is_dark, styled
 from headlab.tables import label_columns
 
@@ -25,6 +25,7 @@ _KNOWN = {
     "broad": ("B", COLOURS[6]),
     "sink": ("K", COLOURS[4]),
 }
+_OFFSETS = ("previous_token", "next_token", "self")
 
 
 @styled
@@ -33,8 +34,9 @@ def label_map(
 ) -> Figure:
     """Draw one cell for each head: colour = main label, letters = all its labels, main one first.
 
-    The main label is the one with the highest score among those the head carries. Heads without a label are pale,
-    heads for which no label is defined are hatched. `ax` takes one Axes for each kind of attention.
+    The main label is, among those the head carries, the one whose score is furthest above its threshold; a fixed
+    offset gives way to the previous token, the next token or itself, which are fixed offsets too. Heads without a
+    label are pale, heads for which no label is defined are hatched. `ax` takes one Axes for each kind of attention.
     Raises DataError where the table has no labels, UsageError for an unknown one.
     """
     heads = require_heads(heads)
@@ -64,11 +66,18 @@ def label_map(
 
 
 def carried_labels(row: pd.Series, labels: Sequence[str]) -> list[str] | None:
-    """The labels that a head carries, highest score first; None where all of them are undefined."""
+    """The labels that a head carries, main one first; None where all of them are undefined."""
     if all(pd.isna(row[name]) for name in labels):
         return None
     carried = [name for name in labels if not pd.isna(row[name]) and bool(row[name])]
-    return sorted(carried, key=lambda name: -float(row[f"{name}_score"]))
+    special = any(name in _OFFSETS for name in carried)
+    return sorted(carried, key=lambda name: (special and name == "positional", -_margin(row, name)))
+
+
+def _margin(row: pd.Series, label: str) -> float:
+    """How far the score is above the threshold, as a share of what is possible; the score itself without one."""
+    score, threshold = float(row[f"{label}_score"]), row.get(f"{label}_threshold", 0.0)
+    return score if pd.isna(threshold) or threshold >= 1 else (score - float(threshold)) / (1 - float(threshold))
 
 
 def legend_keys(labels: Sequence[str]) -> Mapping[str, tuple[str, str]]:
@@ -85,8 +94,8 @@ def _cell(axes: Axes, layer: int, head: int, carried: Sequence[str], keys: Mappi
                              gid=carried[0] if carried else "none"))  # fmt: skip
     if carried and marked:
         text = "".join(keys[name][0] for name in carried[:4])
-        axes.text(head, layer, text, ha="center", va="center", fontsize=6 if len(text) < 3 else 4.5,
-                  color="white" if is_dark(colour) else "black")  # fmt: skip
+        size = 6 if len(text) < 3 else 4.5
+        write_in_cell(axes, layer, head, text, size=size, colour="white" if is_dark(colour) else "black")
 
 
 def _legend(figure: Figure, axes: Sequence[Axes], keys: Mapping, counts: Mapping[str, int]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import matplotlib as mpl
 from matplotlib import font_manager
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -125,4 +126,16 @@ def draw(figure: Figure, target: Any, *, format: str) -> None:
     with _context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as a box; the page has it as text
         warnings.filterwarnings("ignore", message=".*does not have a glyph.*|Matplotlib currently does not support")
-        figure.savefig(target, format=format, dpi=DPI, metadata=metadata)
+        if format == "svg":
+            _draw_svg(figure, target, metadata)
+        else:
+            figure.savefig(target, format=format, dpi=DPI, metadata=metadata)
+
+
+def _draw_svg(figure: Figure, target: Any, metadata: dict[str, Any]) -> None:
+    """What savefig does, without its second drawing for the layout: half the time."""
+    canvas = figure.canvas
+    try:
+        FigureCanvasSVG(figure).print_svg(target, metadata=metadata)
+    finally:
+        figure.set_canvas(canvas)
