@@ -126,9 +126,8 @@ class Heads:
                 return None
             reached.add(site.key)
             keep = edited[site.key].to(entering.device).unsqueeze(-1)
-            fill = torch.zeros((), device=entering.device) if means is None else means[site.key].to(entering)
-            heads = per_head(entering, site)
-            return torch.where(keep, heads, fill.to(entering.dtype)).reshape(entering.shape)
+            fill = means[site.key].to(entering) if ablation == "mean" and means else entering.new_zeros(())
+            return torch.where(keep, per_head(entering, site), fill).reshape(entering.shape)
 
         def count(*_: Any) -> None:
             nonlocal passes

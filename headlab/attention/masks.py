@@ -112,7 +112,7 @@ class HeadMask:
         if isinstance(heads, (str, Mapping)):
             gone = parse_heads(heads, like)
         else:
-            gone = [HeadId(str(kind), int(layer), int(head)) for kind, layer, head in heads]
+            gone = [HeadId(str(head[0]), int(head[1]), int(head[2])) for head in heads]
         keep = {key: np.ones(size, dtype=bool) for key, size in like.heads_per_layer.items()}
         for head in gone:
             if head.head < 0 or head.head >= like.heads_per_layer.get((head.kind, head.layer), 0):

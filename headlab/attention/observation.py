@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from torch import Tensor
 from headlab.attention import seam
 from headlab.attention.geometry import Geometry, geometry_of
 from headlab.attention.proofs import site_handler
-from headlab.attention.running import RunningSums, poisson_weights
+from headlab.attention.running import REPLICATES, RunningSums, poisson_weights
 from headlab.attention.seam import AttentionCall
 from headlab.attention.sites import Site, edits_at_projections, per_head
 from headlab.attention.statistics import MAX_OFFSET, ROW_STATISTICS, STATISTICS, LayerReader, sum_rows
@@ -57,7 +57,17 @@ class Observation:
 
     def table(self) -> pd.DataFrame:
         """The head table so far, indexed by (kind, layer, head)."""
-        return pd.concat([self._layer_table(site) for site in self.heads.sites]).set_index(["kind", "layer", "head"])
+        table = pd.concat([self._layer_table(site) for site in self.heads.sites], ignore_index=True)
+        for label in self.labels:
+            found = [self._evidence(site, label) for site in self.heads.sites]
+            # All heads together: the adjusted p is adjusted over every head of the model.
+            evidence = Evidence(*(np.concatenate(parts, -1) for parts in zip(*(e for _, e in found), strict=True)))
+            table = pd.concat([table, label_columns(label, evidence)], axis=1)
+            if label.statistic == "offset_mass":
+                table[f"{label.name}_offset"] = pd.array(np.concatenate([o for o, _ in found]), dtype="Int64")
+        if self.labels:
+            table["labels"] = joined(table, [label.name for label in self.labels])
+        return table.set_index(["kind", "layer", "head"])
 
     def _layer_table(self, site: Site) -> pd.DataFrame:
         sums = self.rows[site.key]
@@ -72,17 +82,10 @@ class Observation:
             for name in STATISTICS:
                 values = norms[:, which] if name == "output_norm" else means[:, 2 * ROW_STATISTICS.index(name) + which]
                 columns[name + suffix] = values
-        table = pd.DataFrame(columns)
-        for label in self.labels:
-            offset, evidence = self._evidence(site, label)
-            table = pd.concat([table, label_columns(label, evidence)], axis=1)
-            if offset is not None:
-                table[f"{label.name}_offset"] = offset
-        if self.labels:
-            table["labels"] = joined(table, [label.name for label in self.labels])
-        return table
+        return pd.DataFrame(columns)
 
-    def _evidence(self, site: Site, label: Label) -> tuple[object, Evidence]:
+    def _evidence(self, site: Site, label: Label) -> tuple[Any, Evidence]:
+        """The best offset (None for other labels) and the evidence for a label in one layer."""
         if label.statistic == "offset_mass":
             return self._offset_evidence(site)
         sums = self.rows[site.key]
@@ -93,25 +96,25 @@ class Observation:
             sums.mean()[:, item], ones * sums.chance_level()[item], ones * sums.count[item], replicates
         )
 
-    def _offset_evidence(self, site: Site) -> tuple[object, Evidence]:
+    def _offset_evidence(self, site: Site) -> tuple[Any, Evidence]:
         """The best offset above chance on one half of the texts, its mass on the other half (on the same, if one)."""
         first, second = self.chosen_on[site.key], self.measured_on[site.key]
         if not second.count.any():
             second = first
         elif not first.count.any():
             first = second
-        excess = np.where(first.count > 0, first.mean() - first.chance_level(), -np.inf)
-        best = excess.argmax(1)
+        # An offset that few queries can see says little: the only query to see offset 1 - T is the last one.
+        frequent = first.count >= 0.5 * max(1, first.count[MAX_OFFSET])
+        best = np.where(frequent, first.mean() - first.chance_level(), -np.inf).argmax(1)
         heads = np.arange(site.n_heads)
         offset = pd.array(best - MAX_OFFSET, dtype="Int64")
-        if not first.count.any():  # cross-attention has no offsets
+        if not frequent.any():  # cross-attention has no offsets
             offset[:] = pd.NA
-        replicates = second.replicate_means()
-        if not second.replicated:  # one text: nothing to draw from
-            replicates = np.full((2, site.n_heads, first.count.size), np.nan)
-        return offset, Evidence(
-            second.mean()[heads, best], second.chance_level()[best], second.count[best], replicates[:, heads, best]
-        )
+        if second.replicated:
+            replicates = second.replicate_means()[:, heads, best]
+        else:  # one text: nothing to draw from
+            replicates = np.full((REPLICATES, site.n_heads), np.nan)
+        return offset, Evidence(second.mean()[heads, best], second.chance_level()[best], second.count[best], replicates)
 
 
 class _BatchPass:
@@ -163,8 +166,10 @@ class _BatchPass:
         self.observation.rows[site.key].add(reader.sums(), self.weights)
         offsets = reader.offset_sums()
         if offsets is not None:
-            self.observation.chosen_on[site.key].add(offsets, texts=~self.odd)
-            self.observation.measured_on[site.key].add(offsets, self.weights, texts=self.odd)
+            if not self.odd.all():
+                self.observation.chosen_on[site.key].add(offsets, texts=~self.odd)
+            if self.odd.any():
+                self.observation.measured_on[site.key].add(offsets, self.weights, texts=self.odd)
 
     def _read_contribution(self, site: Site, entering: Tensor) -> None:
         """Norm of what each head adds to the layer's output, ||z_h W_h||, through W_h W_h^T: no output per head."""

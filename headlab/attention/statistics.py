@@ -83,7 +83,7 @@ class LayerReader:
     def _read_offsets(self, block: Block) -> None:
         here = slice(block.start, block.stop)
         reach = MAX_OFFSET if self.offset_mass is not None else 1
-        near = near_diagonal(block, reach)
+        near = near_diagonal(block, reach, self.geometry.causal)
         for name, offset in OFFSET_STATISTICS.items():
             self._named[name][:, :, here] = near[..., reach + offset]
         if self.offset_mass is not None:
@@ -116,6 +116,8 @@ class LayerReader:
 
 def sum_rows(rows: Tensor, counted: Tensor, chance: Tensor) -> TextSums:
     """Sum rows (item, batch, head, query) over queries with 0/1 weights (item, 2, batch, query); items are doubled."""
+    # 0 x NaN is NaN: what a padded query holds must not be multiplied away but replaced
+    rows = torch.where(counted.any(1).unsqueeze(2), rows, 0)
     value = torch.einsum("kbhq,kwbq->bhkw", rows.double(), counted.double()).flatten(2)
     count = counted.sum(-1).permute(2, 0, 1).flatten(1)
     expected = torch.einsum("kbq,kwbq->bkw", chance.double(), counted.double()).flatten(1)
@@ -143,24 +145,22 @@ def _distance(block: Block, causal: bool) -> Tensor:
     return torch.einsum("bhqk,qk->bhq", block.weights, gap)
 
 
-def near_diagonal(block: Block, reach: int) -> Tensor:
+def near_diagonal(block: Block, reach: int, causal: bool) -> Tensor:
     """Weights at offsets -reach..reach from each query, 0 beyond the text: (batch, head, query, 2 reach + 1)."""
     weights, start = block.weights, block.start
-    rows = block.stop - block.start
+    ahead = 0 if causal else reach  # a causal block ends at its last query: nothing lies ahead
     left = max(0, reach - start)
-    right = max(0, block.stop + reach - weights.shape[-1])
+    right = max(0, block.stop + ahead - weights.shape[-1])
     if left or right:
         weights = functional.pad(weights, (left, right))
     elif not weights.is_contiguous():
         weights = weights.contiguous()
-    batch, heads, _, _ = weights.shape
+    batch, heads, rows, _ = weights.shape
     s0, s1, s2, s3 = weights.stride()
+    first = weights.storage_offset() + (start - reach + left) * s3
     # Moving down one row and right one column is one stride: a view in which the diagonals are columns.
-    return weights.as_strided(
-        (batch, heads, rows, 2 * reach + 1),
-        (s0, s1, s2 + s3, s3),
-        weights.storage_offset() + (start - reach + left) * s3,
-    )
+    near = weights.as_strided((batch, heads, rows, reach + ahead + 1), (s0, s1, s2 + s3, s3), first)
+    return functional.pad(near, (0, reach)) if causal else near
 
 
 def _counted(geometry: Geometry) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -43,8 +44,7 @@ class Label:
         return chance + (1 - chance) * place
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """A statistic of every head and what it is measured against: (head,) arrays, and (draw, head) replicates."""
 
     score: np.ndarray
