@@ -132,7 +132,7 @@ METRICS: dict[str, Definition] = {
 SWEEP: dict[str, Definition] = {
     "strategy": Definition("order", "", "Whose order decides which heads go first: a score, random, or label:<name>."),
     "ablation": Definition("ablation", "", "What takes the place of a removed head's output: zero, or its mean."),
-    "seed": Definition("seed", "", "Seed of a random order."),
+    "seed": Definition("seed", "", "Seed of a random order; for the others, of the sweep."),
     "kinds": Definition("kinds", "", "Kinds of attention that heads were removed from."),
     "budget": Definition("budget", "", "How many heads to remove, as asked for."),
     "n_removed": Definition("removed", "heads", "Number of heads removed."),
@@ -148,6 +148,7 @@ SWEEP: dict[str, Definition] = {
     "n_examples": Definition("examples", "", "Number of examples that the metric is over."),
     "split": Definition("split", "", "Which half of the examples; heads are chosen on one, judged on the other."),
     "seconds": Definition("seconds", "s", "Time that the evaluation took."),
+    "run": Definition("run", "", "Key of the evaluation in the table of examples; cuts that are alike share it."),
 }
 
 

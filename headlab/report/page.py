@@ -151,7 +151,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, Mapping) and value:
             rows += _flat(value, f"{prefix}{key}.")
         elif isinstance(value, list) and not any(isinstance(item, (dict, list)) for item in value):
-            rows.append((f"{prefix}{key}", ", ".join(map(str, value))))
+            rows.append((f"{prefix}{key}", "; ".join(map(str, value))))
         else:
             rows.append((f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
     return rows

@@ -49,8 +49,7 @@ def _picture(section: str, stem: str, figure: Figure, caption: str) -> Picture:
 def _heat_maps(run: Run) -> Iterator[Picture]:
     assert run.heads is not None
     known = [column for column in STATISTICS if column in run.heads.columns]
-    others = [str(c) for c in run.heads.columns if str(c).endswith("_words") and str(c).removesuffix("_words") in known]
-    for column in [*score_columns(run.heads), *known, *others]:
+    for column in [*score_columns(run.heads), *known]:  # the same over word queries alone is in the table
         if run.heads[column].notna().any():
             meaning = define(column)
             text = f"{meaning.title[:1].upper()}{meaning.title[1:]}. {meaning.text}".strip()

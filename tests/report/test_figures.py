@@ -256,6 +256,13 @@ def test_infinite_and_missing_values_are_left_out(encoder_sweep: pd.DataFrame, t
     save_figure(figure, tmp_path / "curve", ["svg"])
 
 
+def test_a_metric_without_a_single_number_is_drawn_empty(encoder_sweep: pd.DataFrame, tmp_path: Path) -> None:
+    nothing = encoder_sweep.assign(value=np.nan, baseline=np.nan, drop=np.nan, ci_low=np.nan, ci_high=np.nan)
+    figure = pruning_curve(nothing)
+    assert len(lines(figure)["gradient"]) == 0
+    save_figure(figure, tmp_path / "empty")
+
+
 def test_settings_that_vary_are_named(encoder_sweep: pd.DataFrame) -> None:
     both = pd.concat([encoder_sweep, encoder_sweep.assign(ablation="mean")])
     assert {"gradient, zero", "gradient, mean"} <= set(lines(pruning_curve(both)))

@@ -20,7 +20,7 @@ from headlab.report.maps import AttentionMap
 from headlab.report.tokens import readable_tokens
 from headlab.tables import head_names
 
-LEAST_FONT = 3.5  # points; below, tokens give way to positions
+LEAST_FONT = 3.0  # points; below, tokens give way to positions
 LONGEST_TOKEN = 12  # characters
 MOST_CELLS = 256  # along one side
 
