@@ -88,7 +88,7 @@ def new_figure(width: float, height: float, layout: Literal["constrained", "comp
 
 def figure_of(axes: Axes) -> Figure:
     """The figure that an Axes is in."""
-    figure = axes.get_figure(root=True)
+    figure = axes.figure.figure if axes.figure is not None else None  # that of a SubFigure is the whole figure
     if not isinstance(figure, Figure):
         raise UsageError("The given ax belongs to no figure.", "Make it with plt.subplots().")
     return figure
