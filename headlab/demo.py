@@ -13,14 +13,17 @@ RUNS: tuple[tuple[str, str], ...] = (
     ("minilm", "dump demo:minilm --maps 2 --max-length 64 --heads L0H2,L2H9,L3H0,L5H0"),
     ("distilbert-tagger", "dump demo:distilbert-tagger --maps 2 --max-length 64 --heads L0H3,L4H2,L4H9,L5H0"),
     ("smollm2", "dump demo:smollm2 --maps 2 --max-length 64 --limit 24 --heads L16H0,L18H6,L12H0,L0H0"),
-    ("minilm-probe", "sweep demo:minilm --task probe --scores gradient,ablation"),
+    (
+        "minilm-probe",
+        "sweep demo:minilm --task probe --scores gradient,ablation --limit 240 --budgets 0,10%,20%,30%,50%,70%,90%",
+    ),
     (
         "smollm2-minimal-pairs",
-        "sweep demo:smollm2 --task minimal-pairs --scores gradient --limit 160 --budgets 0,10%,20%,30%,50%",
+        "sweep demo:smollm2 --task minimal-pairs --scores gradient --limit 120 --budgets 0,10%,20%,30%,50%",
     ),
     (
         "smollm2-lm",
-        "sweep demo:smollm2 --task lm --scores gradient --max-length 128 --limit 24 --budgets 0,10%,20%,30%,50%",
+        "sweep demo:smollm2 --task lm --scores gradient --max-length 128 --limit 16 --budgets 0,10%,20%,30%,50%",
     ),
 )
 
