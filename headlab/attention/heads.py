@@ -96,7 +96,9 @@ class Heads:
         for name in statistics or ():
             if name not in STATISTICS:
                 raise unknown_name("statistic", name, STATISTICS)
-        observation = observe(self, batches, [load_label(name) for name in labels], seed=seed, progress=progress)
+        observation = observe(
+            self, batches, [load_label(name) for name in dict.fromkeys(labels)], seed=seed, progress=progress
+        )
         table = observation.table().reindex(self.index)
         dropped = set(STATISTICS) - set(STATISTICS if statistics is None else statistics)
         return table.drop(columns=[name + suffix for name in dropped for suffix in ("", "_words")])
@@ -135,7 +137,7 @@ class Heads:
 
         hook = self.model.register_forward_hook(count)
         try:
-            with edits_at_projections(self.sites, edit):
+            with edits_at_projections(self.model, self.sites, edit):
                 yield
         finally:
             hook.remove()
@@ -158,7 +160,7 @@ class Heads:
                 total[site.key] = total.get(site.key, 0) + slices[tokens.valid].double().sum(0)
                 count[site.key] = count.get(site.key, 0) + int(tokens.valid.sum())
 
-            with torch.no_grad(), seam.evaluating(self.model), edits_at_projections(self.sites, add):
+            with torch.no_grad(), seam.evaluating(self.model), edits_at_projections(self.model, self.sites, add):
                 self.forward(here)
         return {key: (value / count[key]).float() for key, value in total.items()}
 
@@ -182,21 +184,25 @@ class Heads:
         (two sequences of a minimal pair) are summed. Heads are in the order of `index`.
         """
         for batch in batches:
-            here = batch.to(self.device)
-            gates = {
-                site.key: torch.ones(len(here), site.n_heads, device=self.device, requires_grad=True)
-                for site in self.sites
-            }
             with (
+                torch.inference_mode(False),
                 torch.enable_grad(),
                 seam.evaluating(self.model),
                 seam.frozen(self.model),
-                gates_at_projections(self.sites, gates),
             ):
-                found = torch.autograd.grad(loss(self.model, here).sum(), list(gates.values()), allow_unused=True)
-            pairs = zip(gates.values(), found, strict=True)
-            rows = torch.cat([torch.zeros_like(gate) if slope is None else slope for gate, slope in pairs], 1)
-            yield _sum_by_example(rows.detach().double().cpu().numpy(), here.examples)
+                slopes = self._gradients_on(batch.to(self.device).clone(), loss)
+            yield slopes  # the caller's own code runs with the model as it was found
+
+    def _gradients_on(self, batch: Batch, loss: Loss) -> np.ndarray:
+        gates = {
+            site.key: torch.ones(len(batch), site.n_heads, device=self.device, requires_grad=True)
+            for site in self.sites
+        }
+        with gates_at_projections(self.model, self.sites, gates):
+            found = torch.autograd.grad(loss(self.model, batch).sum(), list(gates.values()), allow_unused=True)
+        pairs = zip(gates.values(), found, strict=True)
+        rows = torch.cat([torch.zeros_like(gate) if slope is None else slope for gate, slope in pairs], 1)
+        return _sum_by_example(rows.detach().double().cpu().numpy(), batch.examples)
 
     def forward(self, batch: Batch) -> None:
         """One forward pass for what it shows on the way: without the language-model head where there is one."""

@@ -50,13 +50,22 @@ def parse_heads(text: str | Mapping[int, Iterable[int]], like: HasHeads) -> list
         if only is None:
             raise UsageError("A {layer: [heads]} dict is ambiguous in a model with several kinds of attention.",
                              "Name the heads as text: E3H5, D3H5 or X3H5.")  # fmt: skip
-        found = [HeadId(only, int(layer), int(head)) for layer, heads in text.items() for head in heads]
+        found = _from_dict(text, only)
     else:
         found = [head for part in _split(text) for head in _parse_one(part, only)]
     for head in found:
-        if head.head >= sizes.get((head.kind, head.layer), 0):
+        if not 0 <= head.head < sizes.get((head.kind, head.layer), 0):
             raise UsageError(f"The model has no head {head_name(head, single_stack=only is not None)}.", _extent(sizes))
     return found
+
+
+def _from_dict(heads: Mapping[int, Iterable[int]], kind: str) -> list[HeadId]:
+    try:
+        return [HeadId(kind, int(layer), int(head)) for layer, row in heads.items() for head in row]
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{dict(heads)!r} does not name heads.", "Write {layer: [head, head]}, counted from 0."
+        ) from None
 
 
 def _split(text: str) -> list[str]:

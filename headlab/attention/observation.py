@@ -136,7 +136,7 @@ class _BatchPass:
             torch.no_grad(),
             seam.evaluating(heads.model),
             seam.engaged(heads.model, handler),
-            edits_at_projections(heads.sites, self._read_contribution),
+            edits_at_projections(heads.model, heads.sites, self._read_contribution),
         ):
             heads.forward(self.batch)
         self._close()

@@ -7,6 +7,7 @@ function under the same name: without the latter, transformers passes no mask at
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -48,16 +49,20 @@ class AttentionCall:
 Handler = Callable[[AttentionCall], Tensor]  # returns (batch, query, head, value_dim)
 
 _handlers: dict[int, Handler] = {}  # by id of the attention module
+_changed: dict[int, tuple[int, Any]] = {}  # by id of a configuration: how many use it now, its own implementation
 _lock = threading.Lock()
 
 
 def _headlab_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **arguments: Any
 ) -> tuple[Tensor, None]:
+    call = _read_call(module, query, key, value, attention_mask, arguments)
     handler = _handlers.get(id(module))
-    if handler is None:
-        raise RuntimeError("The attention implementation 'headlab' works inside headlab only; set another one.")
-    return handler(_read_call(module, query, key, value, attention_mask, arguments)), None
+    if handler is None:  # another model with the same configuration object is being observed
+        from headlab.attention.streaming import attend
+
+        return attend(call), None
+    return handler(call), None
 
 
 def _read_call(
@@ -111,15 +116,26 @@ def configurations(model: nn.Module) -> list[Any]:
 
 @contextlib.contextmanager
 def implementation(model: nn.Module, name: str) -> Iterator[None]:
-    """Run the model under another attention implementation and put every configuration back afterwards."""
-    saved = [(config, config._attn_implementation_internal) for config in configurations(model)]
-    try:
-        for config, _ in saved:
+    """Run the model under another attention implementation and put every configuration back afterwards.
+
+    Models may share a configuration: the first to change it notes what it was, the last to leave puts that back.
+    """
+    changed = configurations(model)
+    with _lock:
+        for config in changed:
+            users, before = _changed.get(id(config), (0, config._attn_implementation_internal))
+            _changed[id(config)] = (users + 1, before)
             config._attn_implementation_internal = name
+    try:
         yield
     finally:
-        for config, before in saved:
-            config._attn_implementation_internal = before
+        with _lock:
+            for config in changed:
+                users, before = _changed.pop(id(config))
+                if users > 1:
+                    _changed[id(config)] = (users - 1, before)
+                else:
+                    config._attn_implementation_internal = before
 
 
 @contextlib.contextmanager
@@ -137,6 +153,21 @@ def engaged(model: nn.Module, handler: Handler) -> Iterator[None]:
         with _lock:
             for key in modules:
                 _handlers.pop(key, None)
+
+
+@contextlib.contextmanager
+def no_new_hooks(model: nn.Module) -> Iterator[None]:
+    """Take away the forward hooks that transformers installs for good when it is first asked for attention maps."""
+    flag = "_output_capturing_hooks_installed"
+    before = [(module, set(module._forward_hooks), flag in vars(module)) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, known, flagged in before:
+            for key in set(module._forward_hooks) - known:
+                del module._forward_hooks[key]
+            if not flagged:
+                vars(module).pop(flag, None)
 
 
 @contextlib.contextmanager
@@ -166,8 +197,6 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
 def own_eager_function(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]] | None:
     """The eager attention function of the file that defines this module, where it has one."""
-    import sys
-
     for cls in type(module).__mro__:
         function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
         if function is not None:

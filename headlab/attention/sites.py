@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +56,9 @@ class Site:
         if rows.shape[0] != self.n_heads * self.value_dim:
             return None
         return rows.detach().reshape(self.n_heads, self.value_dim, -1)
+
+
+Edit = Callable[[Site, Tensor], Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -158,8 +161,8 @@ def record(model: nn.Module, batch: Batch, *, own_eager: bool) -> Probe:
 
     hooks = [m.register_forward_pre_hook(before) for m in model.modules() if _is_projection_like(m)]
     try:
-        with torch.enable_grad(), seam.frozen(model), seam.engaged(model, handler):
-            result = output_tensor(run(model, batch))
+        with torch.inference_mode(False), torch.enable_grad(), seam.frozen(model), seam.engaged(model, handler):
+            result = output_tensor(run(model, batch.clone()))
     finally:
         for hook in hooks:
             hook.remove()
@@ -234,7 +237,7 @@ def _with_layers(sites: list[Site]) -> list[Site]:
 
 
 @contextlib.contextmanager
-def gates_at_projections(sites: list[Site], gates: dict[tuple[str, int], Tensor]) -> Iterator[None]:
+def gates_at_projections(model: nn.Module, sites: list[Site], gates: dict[tuple[str, int], Tensor]) -> Iterator[None]:
     """Inside, each head's slice at the input of its output projection is multiplied by its gate.
 
     A gate is (head,) or, one per example, (batch, head). The projection's bias stays.
@@ -250,7 +253,7 @@ def gates_at_projections(sites: list[Site], gates: dict[tuple[str, int], Tensor]
                 gate = gate.repeat_interleave(rows // gate.shape[0], 0)
         return (heads * gate.unsqueeze(-1).to(heads)).view(entering.shape)
 
-    with edits_at_projections(sites, lambda site, x: scale(site, x) if site.key in gates else None):
+    with edits_at_projections(model, sites, lambda site, x: scale(site, x) if site.key in gates else None):
         yield
 
 
@@ -260,7 +263,7 @@ def per_head(entering: Tensor, site: Site) -> Tensor:
 
 
 @contextlib.contextmanager
-def edits_at_projections(sites: list[Site], edit: Any) -> Iterator[None]:
+def edits_at_projections(model: nn.Module, sites: list[Site], edit: Edit) -> Iterator[None]:
     """Inside, the input of each site's projection is replaced by edit(site, input), unless that is None.
 
     `sites` are all sites of the model: the calls of a shared projection are told apart by counting them.
@@ -281,6 +284,8 @@ def edits_at_projections(sites: list[Site], edit: Any) -> Iterator[None]:
         return None if edited is None else (edited, *arguments[1:])
 
     hooks = [module.register_forward_pre_hook(before) for module in modules.values()]
+    # A pass that failed half-way must not shift the count of the next one.
+    hooks.append(model.register_forward_pre_hook(lambda module, arguments: counter.made.clear()))
     try:
         yield
     finally:

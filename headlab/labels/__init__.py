@@ -66,10 +66,10 @@ def label_columns(label: Label, evidence: Evidence) -> pd.DataFrame:
     """
     score, threshold = evidence.score, label.threshold_at(evidence.chance)
     defined = np.isfinite(score) & (evidence.n > 0)
-    several = np.isfinite(evidence.replicates).all(0) & (evidence.replicates.std(0, ddof=1) > 0) & defined
+    several = defined & _has_spread(evidence.replicates)
     low, high = np.full(len(score), np.nan), np.full(len(score), np.nan)
     if several.any():
-        low[several], high[several] = np.quantile(evidence.replicates[:, several], [0.025, 0.975], axis=0)
+        low[several], high[several] = np.nanquantile(evidence.replicates[:, several], [0.025, 0.975], axis=0)
     carried = pd.array(np.where(defined, score > threshold, False), dtype="boolean")
     carried[~defined] = pd.NA
     against = threshold if label.published_chance is None else evidence.chance
@@ -81,11 +81,19 @@ def label_columns(label: Label, evidence: Evidence) -> pd.DataFrame:
     })  # fmt: skip
 
 
+def _has_spread(replicates: np.ndarray) -> np.ndarray:
+    """Heads with an interval: most draws hold a text that counts (with few texts some are empty), and they differ."""
+    filled = np.isfinite(replicates)
+    lowest = np.where(filled, replicates, np.inf).min(0)
+    highest = np.where(filled, replicates, -np.inf).max(0)
+    return (filled.mean(0) >= 0.5) & (highest > lowest)
+
+
 def _adjusted_p(score: np.ndarray, against: np.ndarray, replicates: np.ndarray, usable: np.ndarray) -> np.ndarray:
     """One-sided p by the normal approximation to the bootstrap, adjusted over heads; NaN without replicates."""
     adjusted = np.full(len(score), np.nan)
     if usable.any():
-        spread = replicates[:, usable].std(0, ddof=1)
+        spread = np.nanstd(replicates[:, usable], axis=0, ddof=1)
         p = stats.norm.sf((score[usable] - against[usable]) / spread)
         adjusted[usable] = stats.false_discovery_control(p)
     return adjusted

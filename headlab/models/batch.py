@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,9 @@ class Tokens:
     special: Tensor  # bool: added by the tokenizer ([CLS], [SEP], BOS, EOS); False on padding
     separator: Tensor  # bool: [SEP] or end-of-sentence tokens, those that close a segment
 
-    def to(self, device: torch.device | str) -> Tokens:
-        """The same tokens on another device."""
-        return Tokens(*(t.to(device) for t in (self.ids, self.valid, self.special, self.separator)))
+    def map(self, change: Callable[[Tensor], Tensor]) -> Tokens:
+        """The same tokens with each tensor changed."""
+        return Tokens(*(change(tensor) for tensor in (self.ids, self.valid, self.special, self.separator)))
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,15 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch with every tensor on another device."""
-        move = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in self.inputs.items()}
-        extra = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in self.extra.items()}
-        return Batch(
-            move, self.source.to(device), self.target.to(device) if self.target else None, self.examples, extra
-        )
+        return self._map(lambda tensor: tensor.to(device))
+
+    def clone(self) -> Batch:
+        """The same batch in tensors of its own, which autograd takes even where these were made in inference mode."""
+        return self._map(torch.clone)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        def over(values: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: change(value) if isinstance(value, Tensor) else value for name, value in values.items()}
+
+        target = None if self.target is None else self.target.map(change)
+        return Batch(over(self.inputs), self.source.map(change), target, self.examples, over(self.extra))

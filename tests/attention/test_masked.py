@@ -13,7 +13,7 @@ from torch import nn
 
 from headlab.attention.heads import Heads
 from headlab.attention.masks import HeadMask
-from headlab.errors import ProofError, UsageError
+from headlab.errors import ProofError, UnsupportedModelError, UsageError
 
 ONE_CALL = [name for name, family in FAMILIES.items() if family.shared_calls == 1]
 
@@ -101,7 +101,6 @@ def test_shared_layers_are_masked_one_by_one() -> None:
     assert len(module._forward_pre_hooks) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the call counter of a shared projection is not reset by a failed pass")
 def test_shared_layers_after_a_pass_that_failed_half_way() -> None:
     model = tiny_model("albert")
     heads = Heads(model)
@@ -226,7 +225,6 @@ def let_transformers_install_its_hooks(model: nn.Module, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "t5"])
-@pytest.mark.xfail(strict=True, reason="comparing maps makes transformers install its own capturing hooks for good")
 def test_a_fresh_model_keeps_no_hooks(name: str) -> None:
     model = tiny_model(name)
     before = found_state(model)
@@ -254,7 +252,7 @@ def test_the_model_is_left_as_found_after_an_exception(name: str) -> None:
         lambda: list(heads.gradients([batch], lambda m, b: m(**b.inputs).logits.flatten(1).sum(1))),
         lambda: Heads(model),
     ):
-        with pytest.raises(RuntimeError, match="boom"):
+        with pytest.raises((RuntimeError, UnsupportedModelError), match="boom"):
             use()
     failing.remove()
     after = found_state(model)
@@ -369,7 +367,6 @@ def test_inference_mode(where: str) -> None:
         assert torch.equal(found, expected)
 
 
-@pytest.mark.xfail(strict=True, reason="the probe needs gradients, which inference mode takes away")
 def test_probe_and_gradients_inside_inference_mode() -> None:
     model = tiny_model("llama")
     batches = sample_batches("llama")

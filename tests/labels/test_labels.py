@@ -248,7 +248,6 @@ def test_one_text_alone_is_measured_on_itself_and_has_no_interval() -> None:
     assert np.isnan(row["previous_token_q"]) or 0 <= row["previous_token_q"] <= 1
 
 
-@pytest.mark.xfail(strict=True, reason="the columns are made twice")
 def test_the_same_label_asked_twice_counts_once() -> None:
     heads = Heads(planted([on_first], causal=True))
     table = heads.observe(texts_of(12), labels=["sink", "sink"])
