@@ -15,7 +15,8 @@ RUNS: tuple[tuple[str, str], ...] = (
     ("smollm2", "dump demo:smollm2 --maps 2 --max-length 64 --limit 24 --heads L16H0,L18H6,L12H0,L0H0"),
     (
         "minilm-probe",
-        "sweep demo:minilm --task probe --scores gradient,ablation --limit 240 --budgets 0,10%,20%,30%,50%,70%,90%",
+        "sweep demo:minilm --task probe --scores gradient,ablation --limit 240 --split 80:160"
+        " --budgets 0,10%,20%,30%,50%,70%,90%",
     ),
     (
         "smollm2-minimal-pairs",
