@@ -56,6 +56,9 @@ def test_what_stands_in_the_padding_does_not_matter() -> None:
         pd.testing.assert_frame_equal(table, heads.observe([other], labels=LABELS), atol=1e-6)
 
 
+LONG = 1024
+
+
 class LargestTensor(TorchDispatchMode):
     """Notes the largest storage that any operation returns, by whether it holds numbers or truth values."""
 
@@ -63,6 +66,7 @@ class LargestTensor(TorchDispatchMode):
         super().__init__()
         self.numbers = self.truths = 0
         self.where = ""
+        self.maps: list[str] = []  # tokens x tokens
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
@@ -71,22 +75,27 @@ class LargestTensor(TorchDispatchMode):
                 size = value.untyped_storage().nbytes()
                 if value.dtype == torch.bool:
                     self.truths = max(self.truths, size)
-                elif size > self.numbers:
-                    self.numbers, self.where = size, f"{function} {tuple(value.shape)} {value.dtype}"
+                    continue
+                shown = f"{function} {tuple(value.shape)} {value.dtype}"
+                if size > self.numbers:
+                    self.numbers, self.where = size, shown
+                if value.dim() > 1 and min(value.shape[-2:]) >= LONG:
+                    self.maps.append(shown)
         return result
 
 
-@pytest.mark.parametrize("lengths", [(1024,), (1024, 900)])
+@pytest.mark.parametrize("lengths", [(LONG,), (LONG, 900)])
 @pytest.mark.parametrize("name", ["bert", "llama", "gemma2", "deepseek_v3"])
 def test_no_map_is_made_while_observing(name: str, lengths: tuple[int, ...]) -> None:
     """At 1,024 tokens one head's map has 4 MiB and a layer's 16 MiB; blocks and their padded copies have far less."""
-    settings = {"max_position_embeddings": 1024} if name != "deepseek_v3" else {}
+    settings = {"max_position_embeddings": LONG} if name != "deepseek_v3" else {}
     heads = Heads(tiny_model(name, num_hidden_layers=1, **settings, **one_layer(name)))
     texts = [random_text(n, n, separators=True) for n in lengths]
     with LargestTensor() as largest:
         heads.observe([make_batch(texts)], labels=LABELS)
+    assert largest.maps == []
     assert largest.numbers < 2.5 * BLOCK_BYTES, largest.where
-    assert largest.truths <= len(lengths) * 1024 * 1024  # the mask that plain SDPA gets too
+    assert largest.truths <= len(lengths) * LONG * LONG  # the mask that plain SDPA gets too
 
 
 def one_layer(name: str) -> dict:

@@ -8,9 +8,12 @@ import threading
 import pandas as pd
 import pytest
 import torch
+from planted_maps import PlantedAttention, PlantedConfig, at_offset, everywhere, planted
 from reference import sample_batches
 from tiny_models import BYPASSING, tiny_model
 from torch import nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
 
 from headlab.attention.heads import Heads
 from headlab.attention.masks import HeadMask
@@ -83,6 +86,32 @@ def test_other_classes_of_a_family(model_class: str, name: str, kinds: set[str])
     assert {kind for kind, _ in heads.heads_per_layer} == kinds
     assert heads.heads_per_layer == {(kind, layer): 4 for kind in kinds for layer in (0, 1)}
     assert heads.single_stack == (len(kinds) == 1)
+
+
+class AttendsAfterItsBase(PreTrainedModel):
+    """A class whose head attends once more: its base model alone does not show every layer."""
+
+    config_class, base_model_prefix, _supports_sdpa = PlantedConfig, "base", True
+
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__(base.config)
+        self.base = base
+        self.top = PlantedAttention(base.config, [everywhere, at_offset(0)])
+        self.post_init()
+
+    def forward(self, input_ids, attention_mask=None, **_) -> BaseModelOutput:
+        hidden = self.base(input_ids, attention_mask).last_hidden_state
+        mask = torch.zeros(*input_ids.shape[:1], 1, 1, input_ids.shape[1])
+        mask = mask.masked_fill(attention_mask[:, None, None] == 0, torch.finfo(torch.float32).min)
+        return BaseModelOutput(last_hidden_state=self.top(hidden, input_ids, mask)[0])
+
+
+def test_attention_after_the_base_model_is_seen() -> None:
+    heads = Heads(AttendsAfterItsBase(planted([at_offset(-1), everywhere], causal=False)).eval())
+    table = heads.observe(sample_batches("bert"))
+    assert heads.n_heads == len(table) == 4
+    assert table["self_mass"].iloc[3] == pytest.approx(1, abs=1e-6)
+    assert (table["entropy_norm"].iloc[[1, 2]] > 0.999).all()
 
 
 def test_every_proof_is_recorded() -> None:
