@@ -49,13 +49,13 @@ def token_limit(model: nn.Module, tokenizer: Any = None) -> int | None:
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     positions = getattr(text, "max_position_embeddings", None)
     if isinstance(positions, int):
-        positions -= _reserved_positions(model)
+        positions -= reserved_positions(model)
     limits = (positions, getattr(tokenizer, "model_max_length", None))
     known = [int(limit) for limit in limits if isinstance(limit, int | float) and 0 < limit < UNLIMITED]
     return min(known, default=None)
 
 
-def _reserved_positions(model: nn.Module) -> int:
+def reserved_positions(model: nn.Module) -> int:
     """Rows of the position table that no token gets: RoBERTa's kind starts to count after its padding id."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
