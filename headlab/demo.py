@@ -24,7 +24,7 @@ RUNS: tuple[tuple[str, str], ...] = (
     ),
     (
         "smollm2-lm",
-        "sweep demo:smollm2 --task lm --scores gradient --max-length 128 --limit 16 --budgets 0,10%,20%,30%,50%",
+        "sweep demo:smollm2 --task lm --scores gradient --max-length 128 --limit 12 --budgets 0,10%,20%,30%,50%",
     ),
 )
 
