@@ -8,6 +8,8 @@ PEOPLE = (
     ("driver", "drivers"), ("child", "children"), ("neighbour", "neighbours"), ("guest", "guests"),
     ("soldier", "soldiers"), ("woman", "women"), ("singer", "singers"),
 )  # fmt: skip
+FEMALE = ("mother", "sister", "aunt", "daughter", "grandmother", "girl", "woman", "queen", "wife", "niece", "princess")
+MALE = ("father", "brother", "uncle", "son", "grandfather", "boy", "man", "king", "husband", "nephew", "prince")
 WOMEN = ("Anna", "Mary", "Susan", "Emily", "Sarah", "Laura", "Jessica", "Margaret", "Helen", "Rachel")
 MEN = ("John", "Peter", "Robert", "Thomas", "David", "George", "Michael", "Henry", "Daniel", "William")
 VERBS = (
@@ -18,6 +20,7 @@ PLACES = (
     "in the garden", "near the river", "behind the house", "at the station", "in the kitchen", "under the bridge",
     "on the beach", "in front of the church",
 )  # fmt: skip
+HABITS = ("every morning", "on Sundays", "after dinner", "in the evening", "before lunch")  # fit the present
 TIMES = ("every morning", "on Sundays", "after dinner", "last week", "in the evening", "before lunch")
 OBJECTS = (
     ("basket", "baskets"), ("chair", "chairs"), ("bottle", "bottles"), ("lamp", "lamps"), ("window", "windows"),
@@ -37,8 +40,11 @@ RELATIONS = (
     (("shop", "shops"), "across from", ("hotel", "hotels")),
     (("book", "books"), "about", ("bird", "birds")),
 )
-REFLEXIVE_VERBS = (
-    "hurt", "blamed", "introduced", "admired", "saw", "taught", "described", "defended", "surprised", "washed",
+REFLEXIVE_DEEDS = (
+    "hurt {} with a knife", "blamed {} for the accident", "introduced {} to the guests", "saw {} in the mirror",
+    "taught {} to swim", "described {} in a letter", "defended {} with a stick", "asked {} the same question",
+    "locked {} in the bathroom", "found {} in a strange place", "talked to {} in the dark", "was proud of {}",
+    "made {} a cup of tea", "kept {} warm with a blanket",
 )  # fmt: skip
 IRREGULAR = (  # past tense, participle, what it is done to
     ("wrote", "written", "letter"), ("broke", "broken", "window"), ("stole", "stolen", "bicycle"),

@@ -7,13 +7,16 @@ from collections.abc import Callable
 
 from headlab.models.lexicon import (
     EXPERIENCES,
+    FEMALE,
+    HABITS,
     IRREGULAR,
+    MALE,
     MEN,
     NOUNS,
     OBJECTS,
     PEOPLE,
     PLACES,
-    REFLEXIVE_VERBS,
+    REFLEXIVE_DEEDS,
     RELATIONS,
     TIMES,
     TRANSITIVITY,
@@ -44,7 +47,7 @@ def subject_verb_agreement(rng: random.Random) -> Pair:
     """The farmer sings / *sing in the garden."""
     subject = rng.choice(PEOPLE)
     forms = rng.choice(VERBS)
-    start, end = f"The {{}} {{}} {rng.choice(PLACES)}", rng.choice(TIMES)
+    start, end = f"The {{}} {{}} {rng.choice(PLACES)}", rng.choice(HABITS)
     number = rng.randrange(2)
     return _filled(f"{start} {end}.", subject[number], forms[number], forms[1 - number])
 
@@ -70,18 +73,18 @@ def determiner_noun_agreement(rng: random.Random) -> Pair:
 
 
 def reflexive_gender(rng: random.Random) -> Pair:
-    """Anna hurt herself / *himself."""
-    is_man = rng.randrange(2)
-    name, verb, time = rng.choice(MEN if is_man else WOMEN), rng.choice(REFLEXIVE_VERBS), rng.choice(TIMES)
+    """The queen saw herself / *himself in the mirror."""
+    is_male = rng.randrange(2)
+    person, deed = rng.choice(MALE if is_male else FEMALE), rng.choice(REFLEXIVE_DEEDS)
     pronouns = ("herself", "himself")
-    return _filled(f"{{}} {verb} {{}} {time}.", name, pronouns[is_man], pronouns[1 - is_man])
+    return _filled(f"The {{}} {deed}.", person, pronouns[is_male], pronouns[1 - is_male])
 
 
 def reflexive_number(rng: random.Random) -> Pair:
-    """The nurses blamed themselves / *herself."""
-    people, verb, time = rng.choice(PEOPLE), rng.choice(REFLEXIVE_VERBS), rng.choice(TIMES)
+    """The nurses blamed themselves / *herself for the accident."""
+    people, deed = rng.choice(PEOPLE), rng.choice(REFLEXIVE_DEEDS).replace("was", "were")
     wrong = rng.choice(("herself", "himself"))
-    return _filled(f"The {{}} {verb} {{}} {time}.", people[1], "themselves", wrong)
+    return _filled(f"The {{}} {deed}.", people[1], "themselves", wrong)
 
 
 def irregular_participle(rng: random.Random) -> Pair:
@@ -98,10 +101,8 @@ def negative_polarity(rng: random.Random) -> Pair:
     """No / *Every teacher has ever seen the sea: "ever" needs a negative before it."""
     deed = rng.choice(EXPERIENCES)
     if rng.randrange(3) == 0:
-        return (
-            f"Nobody in the {(place := rng.choice(NOUNS))} has ever {deed}.",
-            f"Somebody in the {place} has ever {deed}.",
-        )
+        place = rng.choice(NOUNS)
+        return f"Nobody in the {place} has ever {deed}.", f"Somebody in the {place} has ever {deed}."
     person = rng.choice(PEOPLE)[0]
     return _filled(f"{{1}} {{0}} has ever {deed}.", person, "No", rng.choice(("Every", "This")))
 
