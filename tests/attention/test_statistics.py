@@ -61,6 +61,12 @@ def test_the_tiny_models_are_worth_comparing(name: str) -> None:
     assert table["output_norm"].min() > 0.01
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_headlabs_own_arithmetic_does_for_all_of_them(name: str) -> None:
+    """Falling back on the model's eager function is right but slower; none of these families needs it."""
+    assert not Heads(tiny_model(name)).own_eager
+
+
 def test_unpadded_texts_take_the_path_without_a_mask() -> None:
     for name in ("bert", "llama", "gpt2", "t5"):
         model = tiny_model(name)

@@ -150,6 +150,12 @@ def test_planted_offsets(causal: bool, length: int) -> None:
         assert table["positional_offset"].tolist()[3:] == [1, 3]
 
 
+def test_offsets_are_searched_up_to_32() -> None:
+    table = table_of(at_offset(-32), at_offset(32), at_offset(-33), causal=False, length=80)
+    assert table["positional"].tolist() == [True, True, False]
+    assert table["positional_offset"].tolist()[:2] == [-32, 32]
+
+
 def test_two_heads_in_a_narrow_window_that_do_choose() -> None:
     table = table_of(at_offset(-1), at_offset(0), causal=True, length=24, window=3)
     assert carried(table) == [{"previous_token", "positional"}, {"self", "positional"}]
