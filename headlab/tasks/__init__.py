@@ -27,7 +27,7 @@ def task(name: str, model: str | Checkpoint, **options: Any) -> Task:
     """
     kind = TASKS.load(name).TASK
     opening = {key: options.pop(key) for key in _OPENING if key in options}
-    settings = kind.settings(options)  # before the model is opened: a misspelt option should not cost a minute
+    settings = kind.read_options(options)  # before the model is opened: a misspelt option should not cost a minute
     if isinstance(model, str):
         from headlab.models import open_model
 
