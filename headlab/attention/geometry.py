@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ class Geometry:
     n_queries: int
     n_keys: int
     source_mask: Tensor | None = None  # the mask as the layer got it
-    shared: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # what layers with this mask share
+    shared: dict[Any, Any] = field(default_factory=dict)  # what layers with this mask share
 
     @property
     def self_attention(self) -> bool:
@@ -79,6 +80,14 @@ class Geometry:
         if self.causal:
             return keys.float().cumsum(-1)[:, : self.n_queries]
         return keys.float().sum(-1, keepdim=True).expand(-1, self.n_queries)
+
+    def visible_block(self, rows: slice) -> Tensor:
+        """Which keys these queries see. Bool (batch or 1, row, key)."""
+        if self.mask is not None:
+            return self.mask[:, 0, rows]
+        key = torch.arange(self.n_keys, device=self.device)
+        row = torch.arange(self.n_queries, device=self.device)[rows]
+        return (key <= row[:, None] if self.causal else torch.ones_like(key <= row[:, None]))[None]
 
     def sees_offset(self, offset: int) -> Tensor:
         """Queries whose key at query + offset exists and is visible. Bool (batch, query)."""

@@ -13,13 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from headlab.attention import seam
+from headlab.attention.edits import edits_at_projections, gated, per_head
 from headlab.attention.example import example_batch
 from headlab.attention.masks import HeadId, HeadMask
 from headlab.attention.observation import Progress, observe
-from headlab.attention.proofs import capture_maps, probe_and_prove, site_handler
-from headlab.attention.sites import Site, edits_at_projections, gates_at_projections, per_head
+from headlab.attention.proofs import capture_maps, probe_and_prove
+from headlab.attention.sites import Site
 from headlab.attention.statistics import STATISTICS
-from headlab.errors import ProofError, UsageError, unknown_name
+from headlab.attention.views import site_handler
+from headlab.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
 from headlab.labels import load_label
 from headlab.models.batch import Batch
 
@@ -38,7 +40,8 @@ class Heads:
         self.checkpoint = None if isinstance(model, nn.Module) else model
         self.model: nn.Module = model if isinstance(model, nn.Module) else model.model
         example = example_batch(self.model) if example is None else example.to(self.device)
-        self.sites, self.proofs, self.own_eager = probe_and_prove(self.model, example)
+        finding = probe_and_prove(self.model, example)
+        self.sites, self.view, self.proofs, self.unseen = finding.sites, finding.view, finding.proofs, finding.unseen
         self._grams: dict[tuple[str, int], Tensor | None] = {}
         self._trunk = self._find_trunk(example)
 
@@ -46,6 +49,11 @@ class Heads:
     def device(self) -> torch.device:
         """Where the model's inputs go."""
         return next((p.device for p in self.model.parameters() if not p.is_meta), torch.device("cpu"))
+
+    @property
+    def tier(self) -> int:
+        """1: by the attention interface; 2: by a tap; 3: only the maps that the model returns, nothing to remove."""
+        return self.view.tier
 
     @property
     def heads_per_layer(self) -> dict[tuple[str, int], int]:
@@ -113,12 +121,7 @@ class Heads:
         Raises UsageError for another model's mask, ProofError where a forward pass went by without a removed head's
         layer being reached, so that "no effect" never means "not applied".
         """
-        if mask.heads_per_layer != self.heads_per_layer:
-            raise UsageError("The mask belongs to another model.", "Make it with HeadMask.removing(heads, like=heads).")
-        if ablation not in ("zero", "mean"):
-            raise unknown_name("ablation", ablation, ("zero", "mean"))
-        if ablation == "mean" and means is None:
-            raise UsageError("Mean ablation needs each head's mean output.", "Pass means=heads.mean_outputs(batches).")
+        self._check_removal(mask, ablation, means)
         edited = {key: torch.tensor(mask[key]) for key in mask if not mask[key].all()}
         reached: set[tuple[str, int]] = set()
         passes = 0
@@ -135,20 +138,46 @@ class Heads:
             nonlocal passes
             passes += 1
 
+        # Layers without one projection are gated where they are computed; edit() never sees them.
+        inside = {site.key: edited[site.key] for site in self._without_projection if site.key in edited}
         hook = self.model.register_forward_hook(count)
         try:
-            with edits_at_projections(self.model, self.sites, edit):
+            with gated(self.model, self.sites, self.view, inside), edits_at_projections(self.model, self.sites, edit):
                 yield
         finally:
             hook.remove()
-        missed = set(edited) - reached
+        missed = set(edited) - reached - set(inside)
         if passes and missed:
             kind, layer = sorted(missed)[0]
             raise ProofError(f"The model ran, but its {kind} layer {layer} was not reached by the mask.",
                              "Nothing measured under this mask counts; is the model compiled or wrapped?")  # fmt: skip
 
+    @property
+    def _without_projection(self) -> list[Site]:
+        return [site for site in self.sites if site.projection is None]
+
+    def _check_removal(self, mask: HeadMask, ablation: str, means: Mapping | None) -> None:
+        self._need_gates("removed")
+        if mask.heads_per_layer != self.heads_per_layer:
+            raise UsageError("The mask belongs to another model.", "Make it with HeadMask.removing(heads, like=heads).")
+        if ablation not in ("zero", "mean"):
+            raise unknown_name("ablation", ablation, ("zero", "mean"))
+        if ablation == "mean" and means is None:
+            raise UsageError("Mean ablation needs each head's mean output.", "Pass means=heads.mean_outputs(batches).")
+        if ablation == "mean" and self._without_projection:
+            site = self._without_projection[0]
+            raise UnsupportedModelError(f"{site.name} has no single output projection whose input could be a mean.",
+                                        "Use zero ablation with this model.")  # fmt: skip
+
+    def _need_gates(self, what: str) -> None:
+        if self.tier == 3:
+            reason = next(proof.detail for proof in self.proofs if not proof.passed)
+            raise UnsupportedModelError(f"The heads of {type(self.model).__name__} cannot be {what}: {reason}.",
+                                        "Only its statistics, labels and maps are to be had.")  # fmt: skip
+
     def mean_outputs(self, batches: Iterable[Batch]) -> dict[tuple[str, int], Tensor]:
         """Each head's mean slice at the input of its output projection, over real tokens: (head, value_dim)."""
+        self._need_gates("replaced by their means")
         total: dict[tuple[str, int], Tensor] = {}
         count: dict[tuple[str, int], int] = {}
         for batch in batches:
@@ -175,7 +204,7 @@ class Heads:
         if layers is not None or heads is not None:
             chosen = self._chosen(layers, heads)
         with seam.evaluating(self.model):
-            return capture_maps(self.model, batch.to(self.device), self.sites, own_eager=self.own_eager, heads=chosen)
+            return capture_maps(self.model, batch.to(self.device), self.sites, self.view, chosen)
 
     def gradients(self, batches: Iterable[Batch], loss: Loss) -> Iterator[np.ndarray]:
         """For each batch d loss / d gate, (example, head), with every gate at 1: one backward pass for all heads.
@@ -183,6 +212,7 @@ class Heads:
         `loss(model, batch)` returns one differentiable number per example. Rows of a batch that share an example id
         (two sequences of a minimal pair) are summed. Heads are in the order of `index`.
         """
+        self._need_gates("given gradients")
         for batch in batches:
             with (
                 torch.inference_mode(False),
@@ -198,7 +228,7 @@ class Heads:
             site.key: torch.ones(len(batch), site.n_heads, device=self.device, requires_grad=True)
             for site in self.sites
         }
-        with gates_at_projections(self.model, self.sites, gates):
+        with gated(self.model, self.sites, self.view, gates):
             found = torch.autograd.grad(loss(self.model, batch).sum(), list(gates.values()), allow_unused=True)
         pairs = zip(gates.values(), found, strict=True)
         rows = torch.cat([torch.zeros_like(gate) if slope is None else slope for gate, slope in pairs], 1)
@@ -225,11 +255,11 @@ class Heads:
         if not isinstance(base, nn.Module) or base is self.model:
             return self.model
         seen: set[tuple[str, int]] = set()
-        handler = site_handler(self.sites, lambda site, call: seen.add(site.key), own_eager=self.own_eager)
+        handler = site_handler(self.sites, lambda site, call: seen.add(site.key), own_eager=self.view.own_eager)
         try:
-            with torch.no_grad(), seam.evaluating(self.model), seam.engaged(self.model, handler):
+            with torch.no_grad(), seam.evaluating(self.model), self.view.engage(self.model, handler):
                 base(**example.inputs)
-        except (TypeError, ValueError, RuntimeError):
+        except Exception:  # whatever a base model raises on inputs that were made for the whole one
             return self.model
         return base if len(seen) == len(self.sites) else self.model
 

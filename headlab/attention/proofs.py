@@ -2,79 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from headlab.attention import seam
+from headlab.attention.edits import edits_at_projections, scaling_by
+from headlab.attention.probe import record, sites_of
+from headlab.attention.returned import prove_returned_maps
 from headlab.attention.seam import AttentionCall
-from headlab.attention.sites import (
-    CallCounter,
-    Probe,
-    Proof,
-    Site,
-    difference,
-    gates_at_projections,
-    output_tensor,
-    record,
-    run,
-    sites_of,
-    tolerance,
-)
-from headlab.attention.streaming import Reader, attend
-from headlab.errors import UnsupportedModelError
+from headlab.attention.sites import Proof, Site, difference, output_tensor, run, tolerance
+from headlab.attention.streaming import Block, Reader, attend
+from headlab.attention.views import INTERFACE, MAPS, OWN_EAGER, TAP, View, no_reader, returned_maps, site_handler
+from headlab.errors import ProofError, UnsupportedModelError
 from headlab.models.batch import Batch
 
 # Relative change of the outputs, below which a gate cannot be told from rounding.
 SMALLEST_EFFECT = 1e-6
 
-ReaderOf = Callable[[Site, AttentionCall], Reader | None]
+
+class Unproven(Exception):
+    """A way to see the model for which something does not hold; the text says what."""
 
 
-def site_handler(
-    sites: list[Site],
-    reader_of: ReaderOf,
-    *,
-    own_eager: bool = False,
-    gates: dict[tuple[str, int], Tensor] | None = None,
-) -> seam.Handler:
-    """An attention function that shows each site's blocks to its reader, and can scale heads at its own output."""
-    by_module: dict[int, dict[int, Site]] = {}
-    for site in sites:
-        by_module.setdefault(id(site.module), {})[site.call] = site
-    counter = CallCounter({key: len(found) for key, found in by_module.items()})
+@dataclass(frozen=True)
+class Finding:
+    """A model's sites, how they are seen, what was proven, and the layers that return maps but were not seen."""
 
-    def handler(call: AttentionCall) -> Tensor:
-        found = by_module.get(id(call.module))
-        if found is None:
-            raise RuntimeError(f"{type(call.module).__name__} calls attention that the probe did not see.")
-        site = found[counter.next(call.module)]
-        output = attend(call, reader_of(site, call), own_eager=own_eager)
-        if gates is not None and site.key in gates:
-            output = output * gates[site.key].unsqueeze(-1).to(output)
-        return output
-
-    return handler
+    sites: list[Site]
+    view: View
+    proofs: list[Proof]
+    unseen: tuple[str, ...] = ()
 
 
-def probe_and_prove(model: nn.Module, batch: Batch) -> tuple[list[Site], list[Proof], bool]:
-    """The model's sites, what was proven, and whether the model's own eager arithmetic is needed.
+def probe_and_prove(model: nn.Module, batch: Batch) -> Finding:
+    """The best way to see the model's attention of which everything can be proven.
 
-    Raises UnsupportedModelError, with the reason, where anything cannot be proven.
+    Raises UnsupportedModelError, with the reason of every way tried, where there is none.
     """
     with seam.evaluating(model):
         native = _native_output(model, batch)
-        probe, logits, own_eager = _reproduce(model, batch, native)
-        sites = sites_of(model, probe, batch)
-        with torch.no_grad():
-            proofs = [logits, _maps_equal_eager(model, batch, sites, own_eager)]
-            proofs.append(_gates_equal(model, batch, sites, own_eager, native))
-    for proof in proofs:
-        if not proof.passed:
-            raise UnsupportedModelError(f"{type(model).__name__}: {proof.name} does not hold ({proof.detail}).",
-                                        "headlab shows and removes heads only where this can be proven.")  # fmt: skip
-    return sites, proofs, own_eager
+        eager = _eager_maps(model, batch)
+        best: Finding | None = None
+        reasons = []
+        for view in (INTERFACE, OWN_EAGER, TAP):
+            try:
+                finding = _prove(model, batch, view, native, eager)
+            except Unproven as reason:
+                reasons.append(f"{view.name}: {reason}")
+                continue
+            if best is None or len(finding.unseen) < len(best.unseen):
+                best = finding
+            if not best.unseen:
+                return best
+        if best is not None:
+            return best
+        sites, proof = prove_returned_maps(model, batch, eager)
+        if proof.passed:
+            refused = Proof("heads can be removed", False, "; ".join(reasons))
+            return Finding(sites, MAPS, [proof, refused])
+    reasons.append(f"maps: {proof.detail}")
+    raise UnsupportedModelError(
+        f"{type(model).__name__}: nothing can be proven about its heads ({'; '.join(reasons)}).",
+        "headlab shows and removes heads only where this can be proven.",
+    )
 
 
 def _native_output(model: nn.Module, batch: Batch) -> Tensor:
@@ -82,117 +74,141 @@ def _native_output(model: nn.Module, batch: Batch) -> Tensor:
         with torch.no_grad():
             return output_tensor(run(model, batch))
     except Exception as error:  # whatever a forward raises on inputs that it was not made for
-        cause = (str(error).splitlines() or [""])[0]
         raise UnsupportedModelError(
-            f"The forward of {type(model).__name__} fails on the probe ({type(error).__name__}: {cause}).",
+            f"The forward of {type(model).__name__} fails on the probe ({_first_line(error)}).",
             "Pass example=Batch(...) with inputs that it takes.",
         ) from error
 
 
-def _reproduce(model: nn.Module, batch: Batch, native: Tensor) -> tuple[Probe, Proof, bool]:
-    """The first arithmetic under which the model's output stays what it was: headlab's, then the model's own."""
-    gaps = []
-    for own_eager in (False, True):
-        try:
-            probe = record(model, batch, own_eager=own_eager)
-        except (RuntimeError, TypeError, ValueError) as error:
-            gaps.append(f"{'own eager function' if own_eager else 'headlab'}: {str(error).splitlines()[0]}")
-            continue
-        if not probe.calls:
-            raise UnsupportedModelError(
-                f"{type(model).__name__} never calls transformers' attention interface, so its heads cannot be seen.",
-                "Models that look attention up by name (most of transformers v5) work.",
-            )
-        gap = difference(probe.output, native, batch)
-        if gap <= tolerance(model):
-            return probe, Proof("outputs under headlab equal the model's own", True, f"{gap:.1e}"), own_eager
-        gaps.append(f"{'own eager function' if own_eager else 'headlab'}: outputs differ by {gap:.1e}")
-    raise UnsupportedModelError(
-        f"{type(model).__name__} gives other outputs under headlab ({'; '.join(gaps)}).",
-        "Its attention does something that headlab does not reproduce.",
-    )
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def _maps_equal_eager(model: nn.Module, batch: Batch, sites: list[Site], own_eager: bool) -> Proof:
-    """Every attention map that the model itself returns was seen, and is the same."""
+def _eager_maps(model: nn.Module, batch: Batch) -> dict[str, list[Tensor]]:
+    """The attention maps that the model itself returns, where it does."""
+    try:
+        with torch.no_grad(), seam.implementation(model, "eager"), seam.no_new_hooks(model):
+            return returned_maps(run(model, batch, output_attentions=True))
+    except Exception:  # a model that cannot return maps may raise anything; then there is nothing to compare with
+        return {}
+
+
+def _prove(model: nn.Module, batch: Batch, view: View, native: Tensor, eager: dict[str, list[Tensor]]) -> Finding:
+    """Everything that must hold for a way to see the model; raises Unproven where something does not."""
+    try:
+        probe = record(model, batch, view.engage, own_eager=view.own_eager)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise Unproven(_first_line(error)) from error
+    if not probe.calls:
+        raise Unproven("no attention was seen")
+    gap = difference(probe.output, native, batch)
+    if gap > tolerance(model):
+        raise Unproven(f"outputs differ by {gap:.1e}")
+    proofs = [Proof("outputs under headlab equal the model's own", True, f"{gap:.1e}")]
+    sites = sites_of(model, probe, batch)
+    with torch.no_grad():
+        maps, unseen = _maps_equal(model, batch, sites, view, eager)
+        gates = _gates_equal(model, batch, sites, view, native)
+        if not gates.passed:
+            # Something between the heads and the projection mixes them (a norm, a router): gate before it.
+            early = [replace(site, projection=None, projection_name="", direct=False) for site in sites]
+            again = _gates_equal(model, batch, early, view, native)
+            sites, gates = (early, again) if again.passed else (sites, gates)
+    proofs += [maps, gates]
+    for proof in proofs:
+        if not proof.passed:
+            raise Unproven(f"not shown that {proof.name} ({proof.detail})")
+    return Finding(sites, view, proofs, unseen)
+
+
+def _maps_equal(
+    model: nn.Module, batch: Batch, sites: list[Site], view: View, eager: dict[str, list[Tensor]]
+) -> tuple[Proof, tuple[str, ...]]:
+    """Every attention map that the model itself returns was seen and is the same; else the layers that were not."""
     name = "every attention layer is seen, with the model's own maps"
-    with seam.implementation(model, "eager"), seam.no_new_hooks(model):
-        try:
-            output = run(model, batch, output_attentions=True)
-        except (TypeError, ValueError) as error:
-            return Proof(name, True, f"the model returns no maps to compare ({str(error).splitlines()[0]})")
-    eager = _returned_maps(output)
     if not eager:
-        return Proof(name, True, f"{len(sites)} layers; the model returns no maps to compare")
-    seen = capture_maps(model, batch, sites, own_eager=own_eager)
-    gap = 0.0
+        return Proof(name, True, f"{len(sites)} layers; the model returns no maps to compare"), ()
+    try:
+        seen = capture_maps(model, batch, sites, view)
+    except ProofError as error:
+        return Proof(name, False, error.cause), ()
+    worst, unseen, matched = 0.0, [], 0
     for kind, maps in eager.items():
         ours = [seen[site.key] for site in sites if kind in (site.kind, "single")]
-        if len(ours) != len(maps):
-            return Proof(name, False, f"{len(maps)} {kind} layers return maps, {len(ours)} were seen")
-        rows = (batch.target if kind != "encoder" and batch.target is not None else batch.source).valid
-        for mine, theirs in zip(ours, maps, strict=True):
-            theirs = theirs.float()
-            if mine.shape != theirs.shape:
-                return Proof(name, False, f"{kind} maps are {tuple(theirs.shape)}, seen {tuple(mine.shape)}")
-            gap = max(gap, (mine - theirs).abs().amax((1, 3))[rows].max().item())
-    return Proof(name, gap <= tolerance(model), f"{len(sites)} layers, maps differ by {gap:.1e}")
+        rows = (batch.target if kind in ("decoder", "cross") and batch.target is not None else batch.source).valid
+        for layer, theirs in enumerate(maps):
+            gaps = [_map_gap(mine, theirs.float(), rows) for mine in ours]
+            hit = next((i for i, gap in enumerate(gaps) if gap <= tolerance(model)), None)
+            if hit is None:
+                unseen.append(f"{kind} layer {layer}" if kind != "single" else f"layer {layer}")
+                continue
+            worst, matched = max(worst, gaps[hit]), matched + 1
+            ours = ours[hit + 1 :]  # layers come in order
+    if not matched:
+        return Proof(name, False, "no map is the same as the model's own"), ()
+    detail = f"{matched} of {matched + len(unseen)} maps, which differ by {worst:.1e}"
+    if unseen:
+        detail += f"; not seen: {', '.join(unseen)}"
+    return Proof(name, True, detail), tuple(unseen)
 
 
-def _returned_maps(output: object) -> dict[str, list[Tensor]]:
-    """The 4-D maps of an output by kind; layers without softmax attention return None and are left out."""
-    single = [m for m in (getattr(output, "attentions", None) or ()) if isinstance(m, Tensor) and m.dim() == 4]
-    named = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
-    maps = {kind: [m for m in (getattr(output, name, None) or ()) if isinstance(m, Tensor) and m.dim() == 4]
-            for kind, name in named.items()}  # fmt: skip
-    maps = {kind: found for kind, found in maps.items() if found}
-    return maps or ({"single": single} if single else {})
+def _map_gap(mine: Tensor, theirs: Tensor, rows: Tensor) -> float:
+    if mine.shape != theirs.shape:
+        return float("inf")
+    gap = (mine - theirs).abs().amax((1, 3))
+    return (gap[rows] if gap.shape == rows.shape else gap).max().item()
 
 
 def capture_maps(
-    model: nn.Module,
-    batch: Batch,
-    sites: list[Site],
-    *,
-    own_eager: bool,
-    heads: dict[tuple[str, int], list[int]] | None = None,
+    model: nn.Module, batch: Batch, sites: list[Site], view: View, heads: dict[tuple[str, int], list[int]] | None = None
 ) -> dict[tuple[str, int], Tensor]:
     """Attention maps (batch, head, query, key) in float32 of all sites, or of the chosen heads."""
     maps: dict[tuple[str, int], Tensor] = {}
 
     def reader_of(site: Site, call: AttentionCall) -> Reader | None:
-        chosen = list(range(site.n_heads)) if heads is None else heads.get(site.key)
+        chosen = slice(None) if heads is None else heads.get(site.key)
         if chosen is None:
             return None
-        shape = (call.query.shape[0], len(chosen), call.query.shape[2], call.key.shape[2])
-        found = maps[site.key] = torch.zeros(shape, device=call.query.device)
+        count = site.n_heads if isinstance(chosen, slice) else len(chosen)
+        shape = (call.query.shape[0], count, call.query.shape[2], call.key.shape[2])
+        device = call.query.device if call.weights is None else call.weights.device
+        found = maps[site.key] = torch.zeros(shape, device=device)
 
-        def read(block) -> None:  # type: ignore[no-untyped-def]
-            part = block.attention(slice(None) if heads is None else chosen)
+        def read(block: Block) -> None:
+            part = block.attention(chosen)
             found[:, :, block.start : block.stop, : part.shape[-1]] = part
 
         return read
 
-    with torch.no_grad(), seam.engaged(model, site_handler(sites, reader_of, own_eager=own_eager)):
+    with torch.no_grad(), view.engage(model, site_handler(sites, reader_of, own_eager=view.own_eager)):
         run(model, batch)
+    wanted = {site.key for site in sites} if heads is None else set(heads)
+    if wanted - set(maps):
+        kind, layer = sorted(wanted - set(maps))[0]
+        raise ProofError(f"A pass went by without {kind} layer {layer} being seen.",
+                         "Its maps do not count; does something change the model while it runs?")  # fmt: skip
     return maps
 
 
-def _gates_equal(model: nn.Module, batch: Batch, sites: list[Site], own_eager: bool, native: Tensor) -> Proof:
-    """Heads scaled at the attention function and at the projection give the same outputs, and other than native.
+def _gates_equal(model: nn.Module, batch: Batch, sites: list[Site], view: View, native: Tensor) -> Proof:
+    """Heads scaled where they are computed and at the projection's input give the same outputs, and other than native.
 
     The two are independent ways to gate a head; that they agree, each head with a gate of its own, shows that every
-    head's slice was found.
+    head's slice was found. A layer without one projection is scaled at its values instead.
     """
     name = "gating a head at the attention function equals gating its slice at the projection's input"
-    lacking = [site.name for site in sites if site.projection is None]
-    if lacking:
-        return Proof(name, False, f"no output projection was found for {lacking[0]}")
+    lacking = [site for site in sites if site.projection is None]
+    if any(site.head_dim == 0 for site in lacking):
+        return Proof(name, False, f"no output projection was found for {lacking[0].name}")
     generator = torch.Generator().manual_seed(0)
     gates = {s.key: (0.5 + torch.rand(s.n_heads, generator=generator) / 2).to(native) for s in sites}
-    with seam.engaged(model, site_handler(sites, lambda site, call: None, own_eager=own_eager, gates=gates)):
+    with view.engage(model, site_handler(sites, no_reader, own_eager=view.own_eager, gates=gates)):
         at_function = output_tensor(run(model, batch))
-    with gates_at_projections(model, sites, gates):
+    values = {site.key: gates[site.key] for site in lacking}
+    with (
+        view.engage(model, _scaling_values(sites, view, values)),
+        edits_at_projections(model, sites, scaling_by(gates)),
+    ):
         at_projection = output_tensor(run(model, batch))
     gap = difference(at_function, at_projection, batch)
     effect = difference(at_projection, native, batch)
@@ -200,4 +216,26 @@ def _gates_equal(model: nn.Module, batch: Batch, sites: list[Site], own_eager: b
         return Proof(name, False, f"the gates change outputs by {effect:.1e}, too little to prove anything")
     # Where heads hardly change anything, two wrong gates would agree as well.
     enough = gap <= min(tolerance(model), 0.1 * effect)
-    return Proof(name, enough, f"{gap:.1e}, where the gates change outputs by {effect:.1e}")
+    detail = f"{gap:.1e}, where the gates change outputs by {effect:.1e}"
+    if lacking:
+        detail += f"; {len(lacking)} layers have no single projection and are gated where they are computed"
+    return Proof(name, enough, detail)
+
+
+def _scaling_values(sites: list[Site], view: View, gates: dict[tuple[str, int], Tensor]) -> seam.Handler:
+    """A handler that scales the values of those heads, each query head with a copy of its keys and values."""
+    plain = site_handler(sites, no_reader, own_eager=view.own_eager)
+    by_module = {(id(site.module), site.call): site for site in sites}
+    counts: dict[int, int] = {}
+
+    def handler(call: AttentionCall) -> Tensor | None:
+        number = counts.get(id(call.module), 0)
+        counts[id(call.module)] = number + 1
+        site = by_module.get((id(call.module), number))
+        if site is None or site.key not in gates:
+            return plain(call)
+        copies = call.n_heads // call.key.shape[1]
+        key, value = (x.repeat_interleave(copies, 1) for x in (call.key, call.value))
+        return attend(replace(call, key=key, value=value * gates[site.key].view(1, -1, 1, 1).to(value)))
+
+    return handler

@@ -39,6 +39,7 @@ class AttentionCall:
     position_bias: Tensor | None = None  # added to the scores (T5)
     sink_logits: Tensor | None = None  # (head,), one more logit in the denominator (GPT-OSS)
     softcap: float | None = None  # scores become softcap * tanh(scores / softcap) (Gemma 2)
+    weights: Tensor | None = None  # known by its attention (batch, head, query, key) alone; the others hold shapes
     arguments: dict[str, Any] | None = None  # everything as it was passed, for the model's own eager function
 
     @property
@@ -46,7 +47,9 @@ class AttentionCall:
         return self.query.shape[1]
 
 
-Handler = Callable[[AttentionCall], Tensor]  # returns (batch, query, head, value_dim)
+# Returns the output (batch, query, head, value_dim), or the attention of a call known by its weights alone; None where
+# the call is no attention of a known layer.
+Handler = Callable[[AttentionCall], Tensor | None]
 
 _handlers: dict[int, Handler] = {}  # by id of the attention module
 _changed: dict[int, tuple[int, Any]] = {}  # by id of a configuration: how many use it now, its own implementation
@@ -62,7 +65,10 @@ def _headlab_attention(
         from headlab.attention.streaming import attend
 
         return attend(call), None
-    return handler(call), None
+    output = handler(call)
+    if output is None:
+        raise RuntimeError(f"{type(module).__name__} calls attention that the probe did not see.")
+    return output, None
 
 
 def _read_call(

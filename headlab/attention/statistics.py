@@ -110,7 +110,7 @@ class LayerReader:
         """Mass at each offset summed over each text's queries; None where offsets were not asked for."""
         if self.offset_mass is None:
             return None
-        count, chance = _offset_counts(self.geometry)
+        count, chance = offset_counts(self.geometry)
         return TextSums(self.offset_mass, count, chance)
 
 
@@ -197,15 +197,15 @@ def _chance(geometry: Geometry, name: str) -> Tensor:
     return torch.full_like(geometry.visible, float("nan"))
 
 
-def _offset_counts(geometry: Geometry) -> tuple[Tensor, Tensor]:
+def offset_counts(geometry: Geometry, queries: str = "query_valid") -> tuple[Tensor, Tensor]:
     """Queries that see each offset, (batch, offset), and the sum of a uniform head's mass there."""
-    if "offsets" in geometry.shared:
-        return geometry.shared["offsets"]
+    if ("offsets", queries) in geometry.shared:
+        return geometry.shared["offsets", queries]
     uniform = geometry.chance_of(torch.ones_like(geometry.visible)).double()
     counts, chances = [], []
     for offset in range(-MAX_OFFSET, MAX_OFFSET + 1):
-        counted = geometry.query_valid & geometry.sees_offset(offset)
+        counted = getattr(geometry, queries) & geometry.sees_offset(offset)
         counts.append(counted.sum(-1))
         chances.append((uniform * counted).sum(-1))
-    geometry.shared["offsets"] = torch.stack(counts, -1), torch.stack(chances, -1)
-    return geometry.shared["offsets"]
+    geometry.shared["offsets", queries] = torch.stack(counts, -1), torch.stack(chances, -1)
+    return geometry.shared["offsets", queries]

@@ -10,13 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from headlab.errors import UsageError
+from headlab.labels._inputs import Input, Subject
+from headlab.labels._targets import KeyClass, OneKey, Pairs, Scene, Target, gap, plain, segments
 from headlab.registry import Registry
+
+__all__ = [
+    "LABELS", "Evidence", "Input", "KeyClass", "Label", "OneKey", "Pairs", "Scene", "Subject", "Target",
+    "default_labels", "gap", "joined", "label_columns", "load_label", "load_labels", "plain", "segments",
+]  # fmt: skip
 
 LABELS = Registry("headlab.labels", "label")
 
@@ -25,8 +33,15 @@ LABELS = Registry("headlab.labels", "label")
 class Label:
     """A head carries the label where its `statistic` is above `threshold`.
 
-    `statistic` is a column of the head table, or `offset_mass` for the best fixed offset. `published_chance` is what a
-    uniform head scores on texts like those of the source; None where the statistic is already relative to it.
+    `statistic` is a column of the head table; `offset_mass` or `offset_hits` for the best fixed offset; `target` for
+    what the head has on `target`: as `reading`, its mean attention there ("mass"), or the share of queries whose
+    largest weight is there ("argmax"), special tokens or the query itself (`exclude`) left out before; `word_pairs`
+    for arg max hits between words, named `pair`, that `input` brings along; `copying` for the OV circuit.
+
+    `published_chance` is what a uniform head scores on texts like those of the source; None where the statistic is
+    already relative to it. With `margin` the threshold is the chance level plus that, and `threshold` is not read.
+    `input` makes the label's own texts; None reads the given ones. `keys` is the class of keys whose share of the
+    contributions (weight times length of the transformed value) is shown beside the label.
     """
 
     name: str
@@ -35,9 +50,19 @@ class Label:
     published_chance: float | None
     definition: str
     source: str
+    target: Target | None = None
+    reading: str = "mass"
+    exclude: tuple[str, ...] = ()
+    input: Input | None = None
+    pair: str | None = None
+    margin: float | None = None
+    keys: KeyClass | None = None
+    frequencies: bool = False  # needs the token frequencies of all texts
 
     def threshold_at(self, chance: np.ndarray) -> np.ndarray:
         """The threshold on texts on which a uniform head scores `chance`."""
+        if self.margin is not None:
+            return chance + self.margin
         if self.published_chance is None:
             return np.full_like(chance, self.threshold)
         place = (self.threshold - self.published_chance) / (1 - self.published_chance)
@@ -53,9 +78,43 @@ class Evidence(NamedTuple):
     replicates: np.ndarray
 
 
-def load_label(name: str) -> Label:
-    """The label of that name; raises UsageError with the closest name and the list where there is none."""
-    return LABELS.load(name).LABEL
+def load_label(name: str | Label) -> Label:
+    """The label of that name; a Label itself is returned as it is.
+
+    Raises UsageError with the closest name and the list where there is none, and for a family of labels that needs a
+    file (`syntactic`), which load_labels takes.
+    """
+    if isinstance(name, Label):
+        return name
+    module = LABELS.load(name.partition(":")[0])
+    label = getattr(module, "LABEL", None)
+    if label is None:
+        raise UsageError(f"The label {name!r} reads a file of its own ({module.NEEDS}).",
+                         f"headlab dump: --{module.NEEDS} FILE; in Python: load_labels([{name!r}], {module.NEEDS}=FILE).")  # fmt: skip
+    return label
+
+
+def load_labels(names: Sequence[str | Label], **files: Any) -> list[Label]:
+    """Labels by name; `syntactic`, `syntactic:det` or `syntactic:det:dependent-head` with conllu=FILE, `coreference`
+    with mentions=FILE, `alignment` with alignments=(source, target, gold) files.
+
+    Raises UsageError for unknown names and for a label whose file is not given, DataError for files it cannot read.
+    """
+    found: list[Label] = []
+    for name in names:
+        module = None if isinstance(name, Label) else LABELS.load(name.partition(":")[0])
+        needs = getattr(module, "NEEDS", None)
+        if module is None or needs is None or files.get(needs) is None:
+            found.append(load_label(name))
+        else:
+            found += module.labels(files[needs], str(name).partition(":")[2])
+    return list(dict.fromkeys(found))
+
+
+def default_labels() -> list[str]:
+    """The labels that read any text: those without an input or a file of their own."""
+    modules = ((name, LABELS.load(name)) for name in LABELS.names())
+    return [name for name, module in modules if hasattr(module, "LABEL") and module.LABEL.input is None]
 
 
 def label_columns(label: Label, evidence: Evidence) -> pd.DataFrame:

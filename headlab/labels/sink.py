@@ -1,6 +1,6 @@
 """Looks at the first token whatever the query: an attention sink."""
 
-from headlab.labels import Label
+from headlab.labels import KeyClass, Label, Scene
 
 LABEL = Label(
     name="sink",
@@ -9,4 +9,5 @@ LABEL = Label(
     published_chance=sum(1 / t for t in range(1, 65)) / 64,  # causal texts of 64 tokens: .074
     definition="mean attention to the first token above .3 at 64 tokens of causal attention",
     source="Gu et al. 2024 (2410.10781): alpha_1 with epsilon .3 at T = 64",
+    keys=KeyClass(Scene.first),
 )

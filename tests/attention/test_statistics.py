@@ -11,6 +11,7 @@ from reference import STATISTICS, Pool, eager_maps, head_norms, head_pool, sampl
 from tiny_models import FAMILIES, tiny_model
 
 from headlab.attention.heads import Heads
+from headlab.attention.views import OWN_EAGER
 from headlab.models.batch import Batch
 
 COLUMNS = [name + suffix for name in (*STATISTICS, "output_norm") for suffix in ("", "_words")]
@@ -64,7 +65,7 @@ def test_the_tiny_models_are_worth_comparing(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_headlabs_own_arithmetic_does_for_all_of_them(name: str) -> None:
     """Falling back on the model's eager function is right but slower; none of these families needs it."""
-    assert not Heads(tiny_model(name)).own_eager
+    assert not Heads(tiny_model(name)).view.own_eager
 
 
 def test_unpadded_texts_take_the_path_without_a_mask() -> None:
@@ -91,7 +92,7 @@ def test_statistics_hold_under_the_models_own_eager_function(name: str) -> None:
     heads = Heads(tiny_model(name))
     batches = sample_batches(name, "left")
     ours = heads.observe(batches)
-    heads.own_eager = True
+    heads.view = OWN_EAGER
     theirs = heads.observe(batches)
     pd.testing.assert_frame_equal(ours, theirs, atol=1e-5, rtol=1e-5)
 

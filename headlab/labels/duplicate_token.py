@@ -1,0 +1,16 @@
+"""Looks at the last occurrence of its own token."""
+
+from headlab.labels import Label, OneKey
+from headlab.labels._repeated import RepeatedTokens, earlier
+
+LABEL = Label(
+    name="duplicate_token",
+    statistic="target",
+    threshold=0.3,
+    published_chance=1 / 75,
+    definition="mean attention of a token in the second of two copies of 50 random tokens to its occurrence in the "
+    "first, above .3",
+    source="after Wang et al. 2022 (2211.00593) and TransformerLens' duplicate-token pattern; the threshold is ours",
+    target=OneKey(lambda scene: earlier(scene, 0)),
+    input=RepeatedTokens(),
+)

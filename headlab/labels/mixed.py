@@ -1,0 +1,21 @@
+"""Looks at special tokens and neighbours together, and at neither enough for a label of its own."""
+
+from headlab.labels import Label, Pairs, Scene, gap
+
+
+def vertical_and_diagonal(scene: Scene, rows: slice):
+    """Special tokens, separators, the first token, and the tokens within one of the query. Bool (batch, row, key)."""
+    columns = scene.keys.special | scene.keys.separator | scene.first()
+    return columns[:, None] | ((gap(scene, rows).abs() <= 1) & scene.self_attention)
+
+
+LABEL = Label(
+    name="mixed",
+    statistic="target",
+    threshold=0.6,
+    published_chance=6 / 128,
+    definition="mean attention to special tokens, the first token and the neighbours together above .6 at 6 in 128 "
+    "tokens, of heads that carry no other label of a place",
+    source="after Kovaleva et al. 2019 (1908.08593): vertical + diagonal; the threshold is ours",
+    target=Pairs(vertical_and_diagonal),
+)
