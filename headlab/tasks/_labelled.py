@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import DataError
+from headlab.models.special_tokens import AddedTokens
 from headlab.tasks._options import Options
 from headlab.tasks._records import LABEL_NAMES, TEXT_NAMES, Source, cell_text, digest, open_table
-from headlab.tasks._rows import Example, Frame, text_rows
+from headlab.tasks._rows import Example, text_rows
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def labelled_examples(
     chosen: Sequence[int],
     identify: Callable[[str, str], int],
     tokenizer: Any,
-    frame: Frame,
+    frame: AddedTokens,
     max_length: int | None,
 ) -> tuple[list[Example], dict[str, int]]:
     """Examples of the chosen texts, and how many texts were split (too long) or left out (under 2 tokens).

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from headlab.errors import CheckpointError, UsageError
+from headlab.errors import UsageError
 from headlab.models.batch import Batch, Tokens
+from headlab.models.checkpoint import reserved_positions
+from headlab.models.special_tokens import AddedTokens, padding_id, separator_id
 
 if TYPE_CHECKING:
     from headlab.models import Checkpoint
@@ -44,34 +46,12 @@ class Example:
         return max(len(row) for row in self.rows)
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The special tokens that a tokenizer puts before and after a text."""
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-
-    @classmethod
-    def of(cls, tokenizer: Any) -> Frame:
-        """Measured on a sample, since what a tokenizer's settings say is not always what it does."""
-        sample = "The cat sat."
-        bare = list(tokenizer(sample, add_special_tokens=False)["input_ids"])
-        full = list(tokenizer(sample)["input_ids"])
-        for start in range(len(full) - len(bare) + 1):
-            if bare and full[start : start + len(bare)] == bare:
-                return cls(tuple(full[:start]), tuple(full[start + len(bare) :]))
-        raise CheckpointError("The tokenizer changes a text's own tokens when it adds special ones.",
-                              "Use a tokenizer that adds special tokens before and after the text only.")  # fmt: skip
-
-    def __len__(self) -> int:
-        return len(self.before) + len(self.after)
-
-
-def text_rows(ids: Sequence[int], frame: Frame, max_length: int | None, side: int = 0) -> tuple[Row, ...]:
+def text_rows(ids: Sequence[int], frame: AddedTokens, max_length: int | None, side: int = 0) -> tuple[Row, ...]:
     """A text's tokens as rows with their special tokens; a text beyond `max_length` tokens becomes several rows."""
     room = len(ids) if max_length is None else max_length - len(frame)
-    pieces = [ids[start : start + room] for start in range(0, len(ids), room)] if room > 0 else []
-    return tuple(_framed(piece, frame, side=side) for piece in pieces or [ids])
+    count = max(1, -(-len(ids) // max(1, room)))
+    cuts = [len(ids) * number // count for number in range(count + 1)]  # even pieces: no rest of a single token
+    return tuple(_framed(ids[start:end], frame, side=side) for start, end in zip(cuts, cuts[1:], strict=False))
 
 
 def window_rows(ids: Sequence[int], before: Sequence[int], max_length: int | None, side: int = 0) -> tuple[Row, ...]:
@@ -80,14 +60,14 @@ def window_rows(ids: Sequence[int], before: Sequence[int], max_length: int | Non
     With special tokens before the text, each row starts with them and predicts all its own tokens. Without, each row
     starts with the last token of the row before as context, and only the text's first token is never predicted.
     """
-    frame = Frame(tuple(before), ())
+    frame = AddedTokens(tuple(before), ())
     overlap = 0 if before else 1
     room = len(ids) if max_length is None else max_length - len(before)
     starts = range(0, max(1, len(ids) - overlap), max(1, room - overlap))
     return tuple(_framed(ids[start : start + room], frame, first_counts=bool(before), side=side) for start in starts)
 
 
-def _framed(ids: Sequence[int], frame: Frame, *, first_counts: bool = True, side: int = 0) -> Row:
+def _framed(ids: Sequence[int], frame: AddedTokens, *, first_counts: bool = True, side: int = 0) -> Row:
     everything = np.array([*frame.before, *ids, *frame.after], dtype=np.int64)
     special = np.ones(len(everything), dtype=bool)
     special[len(frame.before) : len(everything) - len(frame.after)] = False
@@ -124,9 +104,10 @@ def collate(examples: Sequence[Example], checkpoint: Checkpoint, *, pad_side: st
     valid = _padded([np.ones(len(row), dtype=bool) for row in rows], width, False, pad_side)
     special = _padded([row.special for row in rows], width, False, pad_side)
     counted = _padded([row.counted for row in rows], width, False, pad_side)
-    separator = valid & (ids == _separator_id(checkpoint)) & special
+    closing = separator_id(checkpoint.tokenizer)
+    separator = valid & (ids == closing) if closing is not None else torch.zeros_like(valid)
     inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": valid.long()}
-    if pad_side == "left":
+    if pad_side == "left" and not reserved_positions(checkpoint.model):
         inputs["position_ids"] = _left_positions(valid, checkpoint.model)
     extra = {
         "example": torch.tensor([place for place, example in enumerate(examples) for _ in example.rows]),
@@ -136,21 +117,6 @@ def collate(examples: Sequence[Example], checkpoint: Checkpoint, *, pad_side: st
     }
     owners = tuple(example.id for example in examples for _ in example.rows)
     return Batch(inputs, Tokens(ids, valid, special, separator), None, owners, extra)
-
-
-def padding_id(tokenizer: Any) -> int:
-    """The id written where nothing is read: the padding token, else the end-of-text token, else 0."""
-    for name in ("pad_token_id", "eos_token_id"):
-        if (value := getattr(tokenizer, name, None)) is not None:
-            return int(value)
-    return 0
-
-
-def _separator_id(checkpoint: Checkpoint) -> int:
-    for name in ("sep_token_id", "eos_token_id"):
-        if (value := getattr(checkpoint.tokenizer, name, None)) is not None:
-            return int(value)
-    return -1
 
 
 def _left_positions(valid: torch.Tensor, model: torch.nn.Module) -> torch.Tensor:

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from headlab.errors import DataError, UsageError, unknown_name
 from headlab.models.batch import Batch
+from headlab.models.special_tokens import added_tokens
 from headlab.tasks._evaluation import Evaluation, Progress, device_of, evaluate
 from headlab.tasks._options import Options
-from headlab.tasks._rows import Example, Frame, collate, grouped
+from headlab.tasks._rows import Example, collate, grouped
 from headlab.tasks._splits import NAMES, split_positions
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Task:
         if checkpoint.tokenizer is None:
             raise UsageError(f"The model {checkpoint.name!r} has no tokenizer, and the task {self.name!r} reads text.",
                              "Open a checkpoint that comes with its tokenizer.")  # fmt: skip
-        self.frame = Frame.of(checkpoint.tokenizer)
+        self.frame = added_tokens(checkpoint.tokenizer)
         self.max_length = self._token_limit()
         self._loaded = self.load()
         self._splits: dict[str, np.ndarray] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -20,25 +19,16 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from headlab.models.checkpoint import Checkpoint
+from headlab.models.special_tokens import adds
+
 WORDS = [f"w{number}" for number in range(60)]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<s>", "</s>"]
 
 
-@dataclass
-class FakeCheckpoint:
-    """What a task uses of a checkpoint."""
-
-    model: Any
-    tokenizer: Any
-    name: str = "tiny"
-    revision: str = "0"
-    purpose: str = "auto"
-    max_length: int | None = 64
-    is_encoder_decoder: bool = False
-    adds: dict = field(default_factory=dict)
-
-    def describe(self) -> dict[str, str]:
-        return {"name": self.name, "revision": self.revision}
+def checkpoint(model: Any, words: Any, purpose: str = "auto") -> Checkpoint:
+    """A tiny checkpoint that takes 64 tokens."""
+    return Checkpoint("tiny", model, words, "0", purpose, max_length=64, adds=adds(words))
 
 
 def tokenizer(kind: str) -> PreTrainedTokenizerFast:
@@ -81,36 +71,36 @@ def bert_config(labels: int = 3) -> BertConfig:
 
 
 @pytest.fixture(params=["llama-bare", "llama-bos", "gpt2-bare"])
-def causal(request: pytest.FixtureRequest) -> FakeCheckpoint:
+def causal(request: pytest.FixtureRequest) -> Checkpoint:
     """A tiny causal language model, with and without special tokens around a text."""
     torch.manual_seed(1)
     family, kind = request.param.split("-")
-    return FakeCheckpoint(_spread_out(_llama() if family == "llama" else _gpt2()), tokenizer(kind), purpose="causal-lm")
+    return checkpoint(_spread_out(_llama() if family == "llama" else _gpt2()), tokenizer(kind), purpose="causal-lm")
 
 
 @pytest.fixture
-def classifier() -> FakeCheckpoint:
+def classifier() -> Checkpoint:
     """A tiny BERT with three labels: sad, glad, mixed."""
     torch.manual_seed(2)
     config = bert_config()
     config.id2label, config.label2id = {0: "sad", 1: "glad", 2: "mixed"}, {"sad": 0, "glad": 1, "mixed": 2}
-    return FakeCheckpoint(_spread_out(BertForSequenceClassification(config)), tokenizer("bert"))
+    return checkpoint(_spread_out(BertForSequenceClassification(config)), tokenizer("bert"))
 
 
 @pytest.fixture
-def encoder() -> FakeCheckpoint:
+def encoder() -> Checkpoint:
     """A tiny BERT without a head."""
     torch.manual_seed(3)
-    return FakeCheckpoint(_spread_out(BertModel(bert_config())), tokenizer("bert"))
+    return checkpoint(_spread_out(BertModel(bert_config())), tokenizer("bert"))
 
 
 @pytest.fixture
-def bidirectional() -> FakeCheckpoint:
+def bidirectional() -> Checkpoint:
     """A language model that looks ahead."""
     from transformers import BertForMaskedLM
 
     torch.manual_seed(4)
-    return FakeCheckpoint(_spread_out(BertForMaskedLM(bert_config())), tokenizer("bert"))
+    return checkpoint(_spread_out(BertForMaskedLM(bert_config())), tokenizer("bert"))
 
 
 @pytest.fixture
