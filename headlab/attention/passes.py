@@ -18,6 +18,7 @@ from headlab.attention.sites import Site
 from headlab.attention.statistics import LayerReader, sum_rows
 from headlab.attention.streaming import Block, Reader
 from headlab.attention.views import site_handler
+from headlab.errors import ProofError
 from headlab.labels import Scene
 from headlab.models.batch import Batch, Tokens
 
@@ -33,6 +34,7 @@ class BatchPass:
         self.batch = batch
         self.geometries: dict[tuple, Geometry] = {}
         self.open: tuple[Site, LayerReader, LabelReaders] | None = None
+        self.read: set[tuple[str, int]] = set()
         examples = batch.examples or tuple(range(observation.n_texts, observation.n_texts + len(batch)))
         self.weights = poisson_weights(examples, seed=observation.seed)
         self.odd = np.array(examples) % 2 == 1
@@ -48,6 +50,12 @@ class BatchPass:
         ):
             heads.forward(self.batch)
         self._close()
+        missed = [site for site in heads.sites if site.key not in self.read]
+        if missed:
+            raise ProofError(
+                f"A pass went by without {missed[0].kind} layer {missed[0].layer} being seen.",
+                "Nothing observed in it counts; does something change the model while it runs?",
+            )
 
     def sides(self, kind: str) -> tuple[Tokens, Tokens]:
         """Tokens of the queries and of the keys of a kind of attention."""
@@ -92,6 +100,7 @@ class BatchPass:
             return
         site, statistics, readers = self.open
         self.open = None
+        self.read.add(site.key)
         sums = self.observation.sums[site.key]
         sums.rows.add(statistics.sums(), self.weights)
         readers.add_to(sums, statistics, self.weights, self.odd)
