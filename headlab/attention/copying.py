@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -36,7 +38,10 @@ def copying_sums(model: nn.Module, site: Site, call: AttentionCall, scene: Scene
 
 
 def _shares(value: Tensor, weight: Tensor, rows: Tensor, own: Tensor) -> Tensor:
-    """Share of each key's raise that its own token gets, (head, key); value (kv_head, key, dim), rows (token, width)."""
+    """Share of each key's raise that goes to its own token, (head, key).
+
+    value (kv_head, key, dim), weight (head, dim, width), rows (token, width).
+    """
     heads = weight.shape[0]
     grouped = value.repeat_interleave(heads // value.shape[0], 0)
     through = torch.matmul(weight, rows.T)  # (head, dim, token)
@@ -48,12 +53,15 @@ def _shares(value: Tensor, weight: Tensor, rows: Tensor, own: Tensor) -> Tensor:
 
 def _unembedding(model: nn.Module, site: Site) -> Tensor | None:
     """The rows of the output embedding (vocabulary, width), scaled by the weight of the final norm."""
-    layer = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    find: Any = getattr(model, "get_output_embeddings", None)
+    layer = find() if find is not None else None
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, Tensor) or weight.dim() != 2 or not site.causal:
         return None
     base = getattr(model, "base_model", model)
     inner = getattr(base, "decoder", base)
-    norms = [m for m in inner.children() if "norm" in type(m).__name__.lower() and getattr(m, "weight", None) is not None]
-    last = norms[-1].weight if norms else None
+    norms = [
+        m for m in inner.children() if "norm" in type(m).__name__.lower() and getattr(m, "weight", None) is not None
+    ]
+    last: Any = norms[-1].weight if norms else None
     return weight * last if last is not None and last.shape == weight.shape[1:] else weight

@@ -48,7 +48,8 @@ class SiteSums:
         self.shares = RunningSums(heads, len(plan.contributions))
         self.copying = RunningSums(heads, 1, range(1))
         offsets = 2 * MAX_OFFSET + 1
-        self.offsets = {name: Halves(heads, offsets) for name in ("offset_mass", "offset_hits") if name in read}
+        searched = [name for name in ("offset_mass", "offset_hits") if name in read]
+        self.offsets: dict[str, Halves] = {name: Halves(heads, offsets) for name in searched}
         self.pairs = Halves(heads, len(plan.pairs))
 
     def evidence(self, label: Label) -> tuple[Evidence, Extra]:

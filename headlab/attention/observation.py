@@ -15,7 +15,7 @@ from headlab.attention.readers import LabelPlan
 from headlab.attention.sites import Site
 from headlab.attention.statistics import ROW_STATISTICS, STATISTICS
 from headlab.errors import DataError
-from headlab.labels import Evidence, Label, Subject, joined, label_columns
+from headlab.labels import Evidence, Label, Subject, confirmed, joined, label_columns
 from headlab.models.batch import Batch
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class Observation:
             # All heads together: the adjusted p is adjusted over every head of the model.
             evidence = Evidence(*(np.concatenate(arrays, -1) for arrays in zip(*(e for e, _ in found), strict=True)))
             more = pd.concat([pd.DataFrame(extra) for _, extra in found], ignore_index=True)
-            parts.append(pd.concat([label_columns(label, evidence), more.add_prefix(f"{label.name}_")], axis=1))
+            columns = pd.concat([label_columns(label, evidence), more.add_prefix(f"{label.name}_")], axis=1)
+            parts.append(confirmed(columns, label) if label.statistic == "word_pairs" else columns)
         return pd.concat(parts, axis=1) if parts else pd.DataFrame()
 
     def _layer_table(self, site: Site) -> pd.DataFrame:
@@ -86,8 +87,7 @@ def with_labels(table: pd.DataFrame, observations: Sequence[Observation]) -> pd.
         others = [name for name in names if name not in ("mixed", "broad")]
         carried = table[others].fillna(False).astype(bool).any(axis=1)
         table["mixed"] = table["mixed"] & ~carried
-    table["labels"] = joined(table, names)
-    return table.copy()
+    return pd.concat([table, joined(table, names).rename("labels")], axis=1)
 
 
 class Observed:

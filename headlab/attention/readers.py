@@ -65,7 +65,9 @@ class LabelReaders:
             if "plan" not in geometry.shared:
                 geometry.shared["plan"] = plan_of(geometry, scene, plan.targets, plan.contributions)
             shared = geometry.shared["plan"]
-            self.targets = TargetReader(geometry, scene, plan.targets, shared, site.n_heads, norms=norms, offset_hits=hits)
+            self.targets = TargetReader(
+                geometry, scene, plan.targets, shared, site.n_heads, norms=norms, offset_hits=hits
+            )
         if plan.pairs and WordReader.reads(scene, site.kind):
             self.words = WordReader(geometry, scene, site)
         if plan.copying and gram is not None and call.weights is None and site.direct:

@@ -171,7 +171,6 @@ class TargetReader:
         sees = self.plan.contributes
         return sum_rows(self.shares, sees.unsqueeze(1), torch.full(sees.shape, float("nan"), device=sees.device))
 
-
     def offset_hit_sums(self) -> TextSums | None:
         """How often each word's largest weight is at each offset; None where that was not asked for."""
         if self.hits is None:

@@ -39,7 +39,7 @@ class WordReader:
     @staticmethod
     def reads(scene: Scene, kind: str) -> bool:
         """Whether the batch says which words this kind of attention is between."""
-        return "pairs" in scene.extra and ("cross" == kind) == bool(scene.extra.get("across", False))
+        return "pairs" in scene.extra and (kind == "cross") == bool(scene.extra.get("across", False))
 
     def read(self, block: Block) -> None:
         """Note which word the words of the block's queries look at most."""
@@ -84,9 +84,11 @@ class WordReader:
         top = self.top[row, :, word]  # (pair, head)
         hits = (top[:, :, None] == targets[:, None]).any(-1) & (top >= 0)
         place = row * len(names) + name
+
         def total(values: Tensor) -> Tensor:
             empty = torch.zeros(batch * len(names), *values.shape[1:], dtype=torch.float64, device=values.device)
             return empty.index_add_(0, place, values.double()).view(batch, len(names), *values.shape[1:])
+
         wanted = [names.index(label.pair) for label in labels]
         value, count, chance = total(hits), total(torch.ones_like(name)), total(baseline)
         return TextSums(value[:, wanted].transpose(1, 2), count[:, wanted], chance[:, wanted])

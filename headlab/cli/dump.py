@@ -70,12 +70,12 @@ class Wanted:
         self, labels: str | None, statistics: str | None, maps: int, layers: str | None, heads: str | None
     ) -> None:
         from headlab.errors import unknown_name
-        from headlab.labels import LABELS
+        from headlab.labels import LABELS, default_labels
         from headlab.tables import STATISTICS
 
-        self.labels = LABELS.names() if labels is None else [] if labels == "none" else names(labels)
+        self.labels = default_labels() if labels is None else [] if labels == "none" else names(labels)
         for label in self.labels:
-            require(LABELS, label)
+            require(LABELS, label.partition(":")[0])
         self.statistics = names(statistics) or None
         for statistic in self.statistics or ():
             if statistic not in STATISTICS:

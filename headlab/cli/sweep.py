@@ -126,7 +126,7 @@ def _head_table(
     heads: Heads, task: Task, wanted: Wanted, earlier: Path | None, run: RunOptions, progress: Progress
 ) -> pd.DataFrame:
     """Statistics, labels and scores on the select split; those that an earlier part of the run has are taken over."""
-    from headlab.labels import LABELS
+    from headlab.labels import default_labels
     from headlab.scores import score
     from headlab.tables import load_table, table_path
 
@@ -134,7 +134,7 @@ def _head_table(
         table = load_table(earlier, "heads")
     else:
         progress.step("observing")
-        table = heads.observe(list(task.batches("select")), LABELS.names(), seed=run.seed, progress=progress)
+        table = heads.observe(list(task.batches("select")), default_labels(), seed=run.seed, progress=progress)
     for name in wanted.scores or ["random"]:
         column = f"score_{name}"
         if column not in table.columns:

@@ -22,11 +22,12 @@ from headlab.labels._targets import KeyClass, OneKey, Pairs, Scene, Target, gap,
 from headlab.registry import Registry
 
 __all__ = [
-    "LABELS", "Evidence", "Input", "KeyClass", "Label", "OneKey", "Pairs", "Scene", "Subject", "Target",
-    "default_labels", "gap", "joined", "label_columns", "load_label", "load_labels", "plain", "segments",
+    "ENOUGH", "LABELS", "Evidence", "Input", "KeyClass", "Label", "OneKey", "Pairs", "Scene", "Subject", "Target",
+    "confirmed", "default_labels", "gap", "joined", "label_columns", "load_label", "load_labels", "plain", "segments",
 ]  # fmt: skip
 
 LABELS = Registry("headlab.labels", "label")
+ENOUGH = 10  # instances in each half, below which nothing is said
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,9 @@ def load_label(name: str | Label) -> Label:
     module = LABELS.load(name.partition(":")[0])
     label = getattr(module, "LABEL", None)
     if label is None:
-        raise UsageError(f"The label {name!r} reads a file of its own ({module.NEEDS}).",
-                         f"headlab dump: --{module.NEEDS} FILE; in Python: load_labels([{name!r}], {module.NEEDS}=FILE).")  # fmt: skip
+        needs = module.NEEDS
+        raise UsageError(f"The label {name!r} reads a file of its own ({needs}), and none is given.",
+                         f"headlab dump: --{needs} FILE; Python: load_labels([{name!r}], {needs}=FILE).")  # fmt: skip
     return label
 
 
@@ -138,6 +140,18 @@ def label_columns(label: Label, evidence: Evidence) -> pd.DataFrame:
         f"{name}_n": evidence.n.astype("int64"), f"{name}_low": low, f"{name}_high": high,
         f"{name}_q": _adjusted_p(score, against, evidence.replicates, several),
     })  # fmt: skip
+
+
+def confirmed(columns: pd.DataFrame, label: Label) -> pd.DataFrame:
+    """The columns of a label that is chosen on one half of the texts and judged on the other: it must hold on both.
+
+    Undefined, not false, where either half has fewer than 10 instances.
+    """
+    name = label.name
+    select = columns[f"{name}_select"] > columns[f"{name}_select_null"] + (label.margin or 0.0)
+    few = (columns[f"{name}_n"] < ENOUGH) | (columns[f"{name}_select_n"] < ENOUGH)
+    columns[name] = (columns[name] & select).mask(few, pd.NA).astype("boolean")
+    return columns
 
 
 def _has_spread(replicates: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ LABEL = Label(
     published_chance=0.5,  # two segments of equal length
     definition="mean attention of words to words of their own segment, in texts of two segments or more, above .9 "
     "where half of the keys are of the segment",
-    source="after Kovaleva et al. 2019 (1908.08593): block = intra-sentence attention; their classes come from a trained "
-    "classifier, the .9 is ours",
+    source="after Kovaleva et al. 2019 (1908.08593): block = intra-sentence attention; their classes come from a "
+    "trained classifier, the .9 is ours",
     target=Pairs(same_segment),
 )

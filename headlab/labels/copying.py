@@ -6,10 +6,10 @@ from headlab.labels._repeated import RepeatedTokens
 LABEL = Label(
     name="copying",
     statistic="copying",
-    threshold=0.3,
+    threshold=0.1,
     published_chance=1 / 50,
-    definition="share of the raise in logits, over the text's own tokens and less their mean, that the direct path of a "
-    "token through the head gives to that very token, on random tokens; above .3",
+    definition="share of the raise in logits, over the text's own tokens and less their mean, that the direct path of "
+    "a token through the head gives to that very token, on random tokens; above .1",
     source="after the copying score of Olsson et al. 2022 (2209.11895), left in 0 .. 1 and without attention weights: "
     "it is the output circuit alone; the final norm is its weight; the threshold is ours",
     input=RepeatedTokens(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -106,17 +107,20 @@ def test_sums_do_not_grow_with_the_number_of_texts() -> None:
     from headlab.attention.observation import Observation
     from headlab.labels import load_label
 
-    observation = Observation(Heads(tiny_model("bert")), [load_label("positional"), load_label("sink")])
+    labels = [load_label(name) for name in ("positional", "positional_argmax", "sink", "local", "vertical")]
+    observation = Observation(Heads(tiny_model("bert")), labels)
+
+    def arrays(thing: object) -> Iterator[np.ndarray]:
+        if isinstance(thing, np.ndarray):
+            yield thing
+        elif isinstance(thing, dict):
+            for value in thing.values():
+                yield from arrays(value)
+        elif type(thing).__module__.startswith("headlab.attention.") and not isinstance(thing, Heads):
+            yield from arrays(vars(thing))
 
     def held() -> int:
-        arrays = [
-            value
-            for table in (observation.rows, observation.norms, observation.chosen_on, observation.measured_on)
-            for sums in table.values()
-            for value in vars(sums).values()
-            if hasattr(value, "nbytes")
-        ]
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in arrays(observation))
 
     observation.add(make_batch([random_text(9, 0, separators=True)]))
     before = held()

@@ -26,8 +26,8 @@ def carried(table: pd.DataFrame) -> list[set[str]]:
     return [set(text.split(",")) for text in table["labels"]]
 
 
-def test_there_are_these_seven_labels() -> None:
-    assert sorted(ALL) == LABELS.names()
+def test_these_seven_are_among_the_labels() -> None:
+    assert set(ALL) <= set(LABELS.names())
     for name in ALL:
         label = load_label(name)
         assert label.name == name and label.source and label.definition and 0 < label.threshold < 1
