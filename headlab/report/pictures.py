@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -37,8 +38,19 @@ def pictures(run: Run) -> Iterator[Picture]:
     if run.heads is not None and len(run.heads):
         if label_columns(run.heads):
             yield _picture("labels", "labels", label_map(run.heads), _LABEL_CAPTION)
-        yield from _heat_maps(run)
+        known = [column for column in STATISTICS if column in run.heads.columns]
+        yield from _heat_maps(run, [*score_columns(run.heads), *known])  # those over words alone are in the table
     yield from _attention(run)
+    yield from _curves(run)
+
+
+def main_pictures(run: Run) -> Iterator[Picture]:
+    """The few figures that a page carries: label map, scores, curves, attention of the first text."""
+    if run.heads is not None and len(run.heads):
+        if label_columns(run.heads):
+            yield _picture("labels", "labels", label_map(run.heads), _LABEL_CAPTION)
+        yield from _heat_maps(run, score_columns(run.heads)[:3])
+    yield from itertools.islice(_attention(run), 1)
     yield from _curves(run)
 
 
@@ -46,10 +58,9 @@ def _picture(section: str, stem: str, figure: Figure, caption: str) -> Picture:
     return Picture(section, stem, figure, caption, figure.get_size_inches()[0] > 4)
 
 
-def _heat_maps(run: Run) -> Iterator[Picture]:
+def _heat_maps(run: Run, columns: Iterable[str]) -> Iterator[Picture]:
     assert run.heads is not None
-    known = [column for column in STATISTICS if column in run.heads.columns]
-    for column in [*score_columns(run.heads), *known]:  # the same over word queries alone is in the table
+    for column in columns:
         if run.heads[column].notna().any():
             meaning = define(column)
             text = f"{meaning.title[:1].upper()}{meaning.title[1:]}. {meaning.text}".strip()

@@ -38,9 +38,23 @@ class Run:
         return _model_name(self.signature)
 
     @property
+    def step(self) -> int | None:
+        """The training step of its checkpoint, where the signature has one under `step`."""
+        return _step(self.signature)
+
+    @property
     def title(self) -> str:
         """The model's name, with the folder's name where that says more."""
         return self.name if not self.model or self.name == self.model else f"{self.model} ({self.name})"
+
+
+def _step(signature: dict[str, Any]) -> int | None:
+    for key, value in signature.items():
+        if key == "step" and isinstance(value, int):
+            return value
+        if isinstance(value, dict) and (found := _step(value)) is not None:
+            return found
+    return None
 
 
 def _model_name(signature: dict[str, Any]) -> str:

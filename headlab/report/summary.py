@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
+from headlab.report.compare import Pair
 from headlab.report.definitions import METRICS, define
 from headlab.report.runs import Run
 from headlab.tables import head_names, label_columns
@@ -21,11 +22,29 @@ def summarize(run: Run) -> list[str]:
         sentences += _about_labels(run.heads)
     if run.sweep is not None:
         sentences += _about_sweep(run.sweep)
-    if run.meta.get("finished") is False:
-        sentences.append(
-            "This run is not finished (it goes on, or was interrupted): what follows is what it has so far."
-        )
     return sentences
+
+
+def compare_sentences(runs: Sequence[Run], pairs: Sequence[Pair]) -> list[str]:
+    """Sentences on what several runs have in common: heads, how alike they are ranked, changed labels."""
+    models = list(dict.fromkeys(run.model or run.name for run in runs))
+    sentences = [f"{len(runs)} runs of {len(models)} model{'s' if len(models) > 1 else ''}: {_listed(models)}."]
+    for pair in pairs:
+        if pair.same_model:
+            sentences.append(_about_pair(pair))
+    if not any(pair.same_model for pair in pairs):
+        sentences.append("No two runs look at the heads of one model, so labels are not compared.")
+    return sentences
+
+
+def _about_pair(pair: Pair) -> str:
+    scores = pair.correlations[pair.correlations["column"].str.startswith("score_")]
+    shown = scores if len(scores) else pair.correlations[pair.correlations["column"] == "entropy"]
+    parts = [f"{define(row.column).title} ranks them alike to {row.rho:.2f} (Spearman)" for row in shown.itertuples()
+             if not pd.isna(row.rho)]  # fmt: skip
+    changed = len(pair.label_changes)
+    labels = f"{changed} of them carr{'ies' if changed == 1 else 'y'} other labels" if changed else "no label differs"
+    return f"{pair.left.title} and {pair.right.title} share {pair.n_shared} heads: {_listed([*parts, labels])}."
 
 
 def _about(run: Run) -> Iterator[str]:

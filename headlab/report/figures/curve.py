@@ -42,7 +42,7 @@ def pruning_curve(sweep: pd.DataFrame, metric: str | None = None, *, ax: Axes | 
     for baseline in baselines:
         axes.axhline(baseline, color="black", linewidth=0.8, linestyle=(0, (4, 3)), gid="baseline",
                      label="all heads" if baseline == baselines[0] else None)  # fmt: skip
-    for i, (name, strategy, group) in enumerate(_groups(rows)):
+    for i, (name, strategy, group) in enumerate(groups(rows)):
         if strategy == "random":
             _draw_random(axes, name, group)
         else:
@@ -51,7 +51,7 @@ def pruning_curve(sweep: pd.DataFrame, metric: str | None = None, *, ax: Axes | 
     return figure_of(axes)
 
 
-def _groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """(label, strategy, rows) of every line; settings that vary within the figure are part of the label."""
     varying = [column for column in _SETTINGS if rows[column].nunique(dropna=False) > 1]
     rows = rows.assign(strategy=rows["strategy"].astype(str))

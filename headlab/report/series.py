@@ -1,0 +1,68 @@
+"""The lines of a pruning curve as plain numbers, the same for a figure and for the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headlab.report.definitions import METRICS, define
+from headlab.report.figures.curve import groups, random_band, share_removed, value_interval
+from headlab.report.figures.pareto import pareto_front
+
+_POINT = ("n_removed", "n_heads", "value", "baseline", "drop", "ci_low", "ci_high", "n_examples")
+
+
+def curve_series(sweep: pd.DataFrame) -> list[dict[str, Any]]:
+    """One entry for each metric: its title, direction, settings and lines; points hold value, drop and interval."""
+    return [_of_metric(str(metric), sweep[sweep["metric"] == metric]) for metric in dict.fromkeys(sweep["metric"])]
+
+
+def _of_metric(metric: str, rows: pd.DataFrame) -> dict[str, Any]:
+    meaning = define(metric)
+    better = METRICS[metric].text.rsplit("; ", 1)[-1].rstrip(".") if metric in METRICS else ""
+    finite = rows.assign(value=rows["value"].where(np.isfinite(rows["value"])))
+    lines = [_line(name, strategy, group) for name, strategy, group in groups(finite)]
+    return {
+        "metric": metric,
+        "title": meaning.title,
+        "unit": meaning.unit,
+        "better": better,
+        "settings": _settings(rows),
+        "lines": lines,
+        "front": [_point(row) for _, row in pareto_front(finite).iterrows()],
+    }
+
+
+def _settings(rows: pd.DataFrame) -> str:
+    """Which split and ablation the numbers are of, in one sentence."""
+    splits, ablations, kinds = (_listed(rows[column]) for column in ("split", "ablation", "kinds"))
+    n = _listed(rows["n_examples"])
+    return f"Judged on the {splits} split ({n} examples); heads removed from {kinds}; ablation: {ablations}."
+
+
+def _listed(values: pd.Series) -> str:
+    return ", ".join(str(value) for value in dict.fromkeys(values))
+
+
+def _line(name: str, strategy: str, rows: pd.DataFrame) -> dict[str, Any]:
+    if strategy == "random":
+        band = random_band(rows)
+        drops = random_band(rows.assign(value=rows["drop"]))
+        counts = rows.groupby(share_removed(rows))["n_removed"].first()
+        n_heads, n_orders = int(rows["n_heads"].iloc[0]), int(rows["seed"].nunique())
+        points = [{"x": share, "n_removed": int(counts[share]), "n_heads": n_heads, "value": values["mean"],
+                   "low": values["low"], "high": values["high"], "drop": drops.loc[share, "mean"],
+                   "ci_low": drops.loc[share, "low"], "ci_high": drops.loc[share, "high"]}
+                  for share, values in band.iterrows()]  # fmt: skip
+        return {"name": name, "random": True, "orders": n_orders, "points": points}
+    rows = rows.assign(share=share_removed(rows)).groupby("share", as_index=False).first()
+    low, high = value_interval(rows)
+    points = [_point(row) | {"low": low[i], "high": high[i]} for i, row in rows.iterrows()]
+    return {"name": name, "random": False, "points": points}
+
+
+def _point(row: pd.Series) -> dict[str, Any]:
+    share = 100 * row["n_removed"] / row["n_heads"]
+    return {"x": share, "strategy": str(row["strategy"]), **{key: row[key] for key in _POINT}}
