@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from headlab.errors import UsageError
 from headlab.models.lexicon import (
     EXPERIENCES,
     FEMALE,
@@ -31,14 +32,19 @@ PER_PARADIGM = 45
 def minimal_pairs(per_paradigm: int = PER_PARADIGM, seed: int = 0) -> list[dict[str, str]]:
     """Pairs in the manner of BLiMP (Warstadt et al. 2020): dicts of sentence_good, sentence_bad, paradigm.
 
-    The same arguments give the same pairs in the same order; no pair occurs twice.
+    The same arguments give the same pairs in the same order; no pair occurs twice. Raises UsageError for more pairs
+    than the words can make.
     """
     pairs = []
     for name, make in PARADIGMS.items():
         rng = random.Random(f"{name} {seed}")
         made: dict[Pair, None] = {}  # in order of making
-        while len(made) < per_paradigm:
+        for _ in range(100 * per_paradigm):
+            if len(made) == per_paradigm:
+                break
             made[make(rng)] = None
+        if len(made) < per_paradigm:
+            raise UsageError(f"{name} has only about {len(made)} pairs, not {per_paradigm}.", "Ask for fewer pairs.")
         pairs += [{"sentence_good": good, "sentence_bad": bad, "paradigm": name} for good, bad in made]
     return pairs
 
