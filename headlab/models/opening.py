@@ -105,6 +105,8 @@ def _may_be_hub_id(name: str) -> bool:
 
 
 def _load(name: str, place: str, config: Any, purpose: str, dtype: Any, options: dict[str, Any]) -> Any:
+    if purpose == "auto" and "gguf_file" in options and not getattr(config, "architectures", None):
+        purpose = "lm"  # the format names no class, and is made for language models
     chosen = model_class(config, purpose, trust_remote_code=options["trust_remote_code"])
     if "gguf_file" in options:
         settings = unpacked()

@@ -102,6 +102,26 @@ def _log_probabilities(checkpoint, texts: list[str]) -> torch.Tensor:
 
 
 @pytest.mark.demo
+@pytest.mark.slow
+def test_a_gguf_file_is_the_same_model_as_its_converted_copy() -> None:
+    demo = DEMO_CHECKPOINTS["smollm2"]
+    package = importlib.util.find_spec(demo.module)
+    assert package is not None and package.submodule_search_locations
+    direct = open_model(str(Path(package.submodule_search_locations[0]) / demo.weights))
+    converted = open_model("demo:smollm2")
+    assert (direct.revision, direct.max_length, direct.adds) == (
+        converted.revision,
+        converted.max_length,
+        converted.adds,
+    )
+    assert type(direct.model) is type(converted.model) and direct.model.training is False
+    weights = converted.model.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in direct.model.state_dict().items())
+    text = "Two loaves, please. 12.5 euros?"
+    assert direct.tokenizer(text)["input_ids"] == converted.tokenizer(text)["input_ids"]
+
+
+@pytest.mark.demo
 def test_minilm_finds_related_sentences_close() -> None:
     checkpoint = open_model("demo:minilm", purpose="features")
     texts = ["A man is playing the guitar.", "Someone plays an instrument.", "The stock market fell sharply."]
