@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from headlab.errors import UsageError
 from headlab.tasks._evaluation import device_of, evaluating
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from headlab.models import Checkpoint
     from headlab.models.batch import Batch
 
-_CHUNK = 256  # positions whose probabilities are worked out at a time
+_CHUNK = 64  # positions whose probabilities are worked out at a time
 _LOGITS = 50_000_000  # numbers in the logits of one batch, at most: 200 MB in float32
 
 
@@ -41,13 +42,19 @@ def row_sums(model: nn.Module, batch: Batch) -> RowSums:
     for start in range(0, len(row), _CHUNK):
         r, t = row[start : start + _CHUNK], place[start : start + _CHUNK]
         scores = logits[r, t - 1].float()  # (positions, vocabulary)
-        target = scores.gather(1, ids[r, t, None]).squeeze(1)
-        log_probability = target - scores.logsumexp(dim=1)
-        best = scores.detach().argmax(dim=1) == ids[r, t]
-        hit = torch.where(log_probability.detach().isnan(), torch.nan, best.to(scores.dtype))
-        parts = (log_probability, torch.ones_like(hit), hit)
+        nll = functional.cross_entropy(scores, ids[r, t], reduction="none")
+        hit = torch.where(nll.detach().isnan(), torch.nan, first_choice(scores.detach(), ids[r, t]).to(scores.dtype))
+        parts = (-nll, torch.ones_like(hit), hit)
         totals = [total.index_add(0, r, part.to(wide)) for total, part in zip(totals, parts, strict=True)]
     return RowSums(*totals)
+
+
+def first_choice(scores: Tensor, ids: Tensor) -> Tensor:
+    """Whether each id (positions,) is the argmax of its scores (positions, vocabulary)."""
+    # A maximum costs half of an argmax, which is then worked out only where the id ties with it.
+    found = scores.gather(1, ids[:, None]).squeeze(1) == scores.amax(dim=1)
+    found[found.clone()] = scores[found].argmax(dim=1) == ids[found]
+    return found
 
 
 def forward_logits(model: nn.Module, inputs: Any) -> Tensor:

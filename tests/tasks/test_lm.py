@@ -9,6 +9,7 @@ import torch
 
 from headlab.errors import DataError, UsageError
 from headlab.tasks import task
+from headlab.tasks._likelihood import first_choice
 
 
 def by_hand(checkpoint, text: str, size: int) -> tuple[float, float, int]:
@@ -98,6 +99,15 @@ def test_logits_at_padding_are_never_looked_at(causal, file):
     losses = judged.losses(causal.model, batch)
     hook.remove()
     assert torch.equal(losses.detach(), expected)
+
+
+def test_first_choice_is_the_argmax_also_between_equals():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(4, (500, 6), generator=generator).float()  # many ties
+    ids = torch.randint(6, (500,), generator=generator)
+    expected = [max(range(6), key=lambda place: row[place]) == i for row, i in zip(scores.tolist(), ids.tolist())]
+    assert first_choice(scores, ids).tolist() == expected
+    assert not all(scores[k, i] == scores[k].max() for k, i in enumerate(ids.tolist()))
 
 
 def test_nan_is_recorded_and_does_not_raise(causal, file):
