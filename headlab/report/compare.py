@@ -61,7 +61,9 @@ def correlations(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
 
 def rank_correlation(left: pd.Series, right: pd.Series) -> tuple[float, float, int]:
     """Spearman's rho, its p value and the number of heads it is over; NaN where it is not defined."""
-    both = pd.concat([left.astype("Float64").astype(float), right.astype("Float64").astype(float)], axis=1, join="inner")
+    both = pd.concat(
+        [left.astype("Float64").astype(float), right.astype("Float64").astype(float)], axis=1, join="inner"
+    )
     both = both[np.isfinite(both).all(axis=1)]
     values = both.to_numpy().T
     if len(both) < FEWEST or any(len(np.unique(side)) < 2 for side in values):

@@ -24,7 +24,7 @@ from headlab.tables import head_names, label_columns
 def run_payload(run: Run, budget: int = BUDGET) -> tuple[dict[str, Any], int]:
     """Everything that the page needs of one run, and the characters its maps take of the budget."""
     maps, spent = maps_payload(run.maps, run.heads, budget)
-    data: dict[str, Any] = {"name": run.name, "title": run.title, "meta": run.meta, **maps}
+    data: dict[str, Any] = {"name": run.name, "title": run.title, "model": run.model, "meta": run.meta, **maps}
     if run.heads is not None:
         data |= heads_payload(run.heads)
     if run.sweep is not None:

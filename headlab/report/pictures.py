@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
 from matplotlib.figure import Figure
 
+from headlab.errors import unknown_name
 from headlab.report.definitions import STATISTICS, define
-from headlab.report.figures import attention_grid, heat_map, label_map, pruning_curve, save_figure
+from headlab.report.figures import (
+    attention_grid,
+    cluster_map,
+    entropy_by_layer,
+    heads_over_training,
+    heat_map,
+    label_map,
+    mass_by_layer,
+    model_view,
+    pareto,
+    pruning_by_kind,
+    pruning_curve,
+    save_figure,
+    sink_map,
+)
+from headlab.report.figures.by_layer import MASSES
+from headlab.report.figures.clusters import divergences
+from headlab.report.figures.style import FORMATS
 from headlab.report.maps import AttentionMap
 from headlab.report.runs import Run, find_runs
 from headlab.tables import head_names, label_columns, score_columns
@@ -34,23 +52,23 @@ class Picture(NamedTuple):
 
 
 def pictures(run: Run) -> Iterator[Picture]:
-    """The figures of a run: label map, attention maps, a heat map of each statistic and score, pruning curves."""
+    """All figures of a run: labels, statistics and scores by head and by layer, maps, clusters, pruning curves."""
     if run.heads is not None and len(run.heads):
         if label_columns(run.heads):
             yield _picture("labels", "labels", label_map(run.heads), _LABEL_CAPTION)
         known = [column for column in STATISTICS if column in run.heads.columns]
         yield from _heat_maps(run, [*score_columns(run.heads), *known])  # those over words alone are in the table
+        yield from _by_layer(run.heads)
     yield from _attention(run)
+    yield from _many_maps(run)
     yield from _curves(run)
+    yield from _more_curves(run)
 
 
 def main_pictures(run: Run) -> Iterator[Picture]:
-    """The few figures that a page carries: label map, scores, curves, attention of the first text."""
-    if run.heads is not None and len(run.heads):
-        if label_columns(run.heads):
-            yield _picture("labels", "labels", label_map(run.heads), _LABEL_CAPTION)
-        yield from _heat_maps(run, score_columns(run.heads)[:3])
-    yield from itertools.islice(_attention(run), 1)
+    """The few figures that a page carries, for print and for readers without scripts: label map and curves."""
+    if run.heads is not None and len(run.heads) and label_columns(run.heads):
+        yield _picture("labels", "labels", label_map(run.heads), _LABEL_CAPTION)
     yield from _curves(run)
 
 
@@ -100,12 +118,66 @@ def _curves(run: Run) -> Iterator[Picture]:
                            f"drop. Band: random orders.")  # fmt: skip
 
 
+def _by_layer(heads: pd.DataFrame) -> Iterator[Picture]:
+    there = {c for c in heads.columns if heads[c].notna().any()}
+    if "entropy" in there:
+        yield _picture("statistics", "entropy-by-layer", entropy_by_layer(heads),
+                       "Entropy of every head by layer; lines: mean of the layer.")  # fmt: skip
+    if there & set(MASSES):
+        yield _picture("statistics", "mass-by-layer", mass_by_layer(heads),
+                       "Attention to the first token, separators and neighbours by layer; below, where there is one, "
+                       "the gradient score.")  # fmt: skip
+    if "first_mass" in there:
+        yield _picture("statistics", "sinks", sink_map(heads),
+                       "Attention to the first token; outlined: heads with the label sink.")  # fmt: skip
+
+
+def _many_maps(run: Run) -> Iterator[Picture]:
+    """The model view of the first text of each kind of attention, and the cluster map of the heads with maps."""
+    for kind in dict.fromkeys(item.kind for item in run.maps):
+        if len({(m.layer, m.head) for m in run.maps if m.kind == kind}) > 1:
+            yield _picture("maps", f"model-view-{kind}", model_view(run.maps, kind=kind),
+                           f"All stored maps of one text: {kind}, layers down, heads across.")  # fmt: skip
+    if len(divergences(run.maps)[0]) > 2:
+        yield _picture("maps", "clusters", cluster_map(run.maps, run.heads),
+                       "Heads with alike attention near each other: Jensen-Shannon divergence, multidimensional "
+                       "scaling.")  # fmt: skip
+
+
+def _more_curves(run: Run) -> Iterator[Picture]:
+    if run.sweep is None or run.sweep.empty:
+        return
+    for metric in dict.fromkeys(map(str, run.sweep["metric"])):
+        stem = re.sub(r"[^\w.+-]+", "_", metric)
+        yield _picture("curves", f"pareto-{stem}", pareto(run.sweep, metric),
+                       "Every cut that was tested, and the front of those that no other beats.")  # fmt: skip
+        if run.sweep["kinds"].nunique() > 1:
+            yield _picture("curves", f"kinds-{stem}", pruning_by_kind(run.sweep, metric),
+                           "Each kind of attention pruned alone.")  # fmt: skip
+
+
+def training_pictures(runs: Iterable[Run]) -> Iterator[Picture]:
+    """Heads over training, where several runs of the same heads name the step of their checkpoint."""
+    steps = {run.step: run.heads for run in runs if run.step is not None and run.heads is not None}
+    tables = {step: heads for step, heads in steps.items() if step is not None and heads is not None}
+    if len(tables) < 2 or len({tuple(heads.index) for heads in tables.values()}) > 1:
+        return
+    for column in (c for c in STATISTICS if all(c in heads.columns for heads in tables.values())):
+        if any(heads[column].notna().any() for heads in tables.values()):
+            yield _picture("training", f"training-{column}", heads_over_training(tables, column),
+                           f"{define(column).title} of every head over training.")  # fmt: skip
+
+
 def write_figures(folders: str | Path | Iterable[str | Path], formats: Iterable[str] = ("png", "svg")) -> list[Path]:
     """Write every figure of every run into its folder's `figures/`; returns the paths.
 
     Raises DataError for a folder without tables, UsageError for an unknown format or an unwritable folder.
     """
-    runs = find_runs([folders] if isinstance(folders, (str, Path)) else folders)
-    formats = list(formats)
-    return [path for run in runs for picture in pictures(run)
-            for path in save_figure(picture.figure, run.folder / "figures" / picture.stem, formats)]  # fmt: skip
+    given = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
+    runs, formats = find_runs(given), list(formats)
+    for format in formats:
+        if format not in FORMATS:
+            raise unknown_name("figure format", format, FORMATS)
+    places = [(run.folder, pictures(run)) for run in runs] + [(given[0], training_pictures(runs))]
+    return [path for folder, drawn in places for picture in drawn
+            for path in save_figure(picture.figure, folder / "figures" / picture.stem, formats)]  # fmt: skip

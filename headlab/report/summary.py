@@ -40,11 +40,11 @@ def compare_sentences(runs: Sequence[Run], pairs: Sequence[Pair]) -> list[str]:
 def _about_pair(pair: Pair) -> str:
     scores = pair.correlations[pair.correlations["column"].str.startswith("score_")]
     shown = scores if len(scores) else pair.correlations[pair.correlations["column"] == "entropy"]
-    parts = [f"{define(row.column).title} ranks them alike to {row.rho:.2f} (Spearman)" for row in shown.itertuples()
+    parts = [f"their order by {define(row.column).title} agrees to {row.rho:.2f} (Spearman)" for row in shown.itertuples()
              if not pd.isna(row.rho)]  # fmt: skip
     changed = len(pair.label_changes)
     labels = f"{changed} of them carr{'ies' if changed == 1 else 'y'} other labels" if changed else "no label differs"
-    return f"{pair.left.title} and {pair.right.title} share {pair.n_shared} heads: {_listed([*parts, labels])}."
+    return f"{pair.left.title} and {pair.right.title} share {pair.n_shared} heads; {_listed([*parts, labels])}."
 
 
 def _about(run: Run) -> Iterator[str]:

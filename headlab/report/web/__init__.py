@@ -16,7 +16,7 @@ SCRIPTS = ("dom", "colours", "filters", "weights", "headmap", "detail", "matrix"
 def script() -> str:
     """All scripts as one, in a scope of its own."""
     parts = [(FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
-    return "(() => {\n\"use strict\";\n" + "\n".join(parts) + "})();\n"
+    return '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
 
 
 @functools.cache

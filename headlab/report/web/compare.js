@@ -3,7 +3,7 @@
 class Compare {
   constructor(place, runs, pairs) {
     this.runs = runs;
-    this.pairs = pairs;
+    this.pairs = [...pairs].sort((a, b) => b.same_model - a.same_model);
     const withHeads = runs.filter((run) => run.heads);
     const shared = withHeads[0].numeric.filter((column) => withHeads.filter((run) => run.numeric.includes(column)).length > 1);
     this.columns = shared.length ? shared : withHeads[0].numeric;
@@ -30,7 +30,9 @@ class Compare {
 
   // Runs of the same heads, such as checkpoints along a training, one after the other in one picture.
   drawWalk(shown, scale) {
-    const like = shown.filter((run) => run.names.length === shown[0].names.length && run.names.every((name, i) => name === shown[0].names[i]));
+    const heads = (run) => run.names.join(" ");
+    const alike = (a, b) => heads(a) === heads(b) && (a.model === b.model || (a.step !== undefined && b.step !== undefined));
+    const like = shown.map((run) => shown.filter((other) => alike(run, other))).reduce((best, group) => (group.length > best.length ? group : best), []);
     this.walk.replaceChildren();
     if (this.timer) clearInterval(this.timer);
     if (like.length < 2) return;

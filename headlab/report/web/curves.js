@@ -19,6 +19,8 @@ class Curves {
     place.append(make("div", { class: "controls", role: "group", "aria-label": "Pruning curve" }, metric.field, scale.field, front.field),
       this.stage, this.tip, this.legend, this.note);
     this.draw();
+    let waiting = null;
+    addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => this.draw(), 150); });
   }
 
   chosen() {
@@ -44,7 +46,8 @@ class Curves {
 
   draw() {
     const lines = this.lines(), shown = lines.filter((line) => !this.hidden.has(line.key));
-    const width = 720, height = 360, margin = { left: 62, right: 14, top: 12, bottom: 42 };
+    const width = Math.max(300, Math.min(760, this.stage.clientWidth || 760)), height = Math.round(width < 500 ? 0.85 * width : 0.5 * width);
+    const margin = { left: 62, right: 18, top: 12, bottom: 42 };
     const points = shown.flatMap((line) => line.points);
     const values = points.flatMap((point) => this.heights(point)).concat(this.baselines()).filter(Number.isFinite);
     const axis = makeAxis(values.length ? values : [0, 1], height - margin.bottom, margin.top);
@@ -70,7 +73,7 @@ class Curves {
       svg.append(makeSvg("line", { x1: margin.left, x2: width - margin.right, y1: axis.y(value), y2: axis.y(value), class: "grid-line" }));
       svg.append(makeSvg("text", { x: margin.left - 6, y: axis.y(value) + 4, "text-anchor": "end", text: tidy(value) }));
     }
-    const step = most > 60 ? 20 : most > 25 ? 10 : 5;
+    const step = most > 60 ? 20 : most > 25 ? (width < 500 ? 20 : 10) : 5;
     for (let share = 0; share <= most + 0.01; share += step) svg.append(makeSvg("text", { x: x(share), y: height - 22, "text-anchor": "middle", text: `${share} %` }));
     svg.append(makeSvg("text", { x: (margin.left + width - margin.right) / 2, y: height - 4, "text-anchor": "middle", text: "heads removed" }));
     const unit = title.unit ? ` (${title.unit})` : "";

@@ -25,9 +25,9 @@ class Viewer {
     const special = toggle("special tokens", true, (value) => { this.special = value; this.draw(); });
     const log = toggle("log colour", false, (value) => { this.log = value; this.draw(); });
     const slider = make("input", { type: "range", min: "-3.5", max: "0", step: "0.05", value: String(Math.log10(this.threshold)),
-      "aria-label": "Threshold of lines", oninput: () => { this.threshold = 10 ** Number(slider.value); said.textContent = formatWeight(this.threshold); this.draw(); } });
-    const said = make("span", { text: formatWeight(this.threshold) });
-    this.slider = make("label", { class: "field" }, make("span", { text: "Lines from" }), slider, said);
+      "aria-label": "Threshold of lines", oninput: () => { this.threshold = 10 ** Number(slider.value); said.textContent = `Lines from ${formatWeight(this.threshold)}`; this.draw(); } });
+    const said = make("span", { text: `Lines from ${formatWeight(this.threshold)}` });
+    this.slider = make("label", { class: "field" }, said, slider);
     const all = make("button", { type: "button", class: "small", text: "all heads", onclick: () => this.choose(this.own()) });
     const one = make("button", { type: "button", class: "small", text: "first head only", onclick: () => this.choose(this.own().slice(0, 1)) });
     place.append(make("div", { class: "controls", role: "group", "aria-label": "Attention viewer" },
