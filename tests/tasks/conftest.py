@@ -79,6 +79,13 @@ def causal(request: pytest.FixtureRequest) -> Checkpoint:
 
 
 @pytest.fixture
+def llama() -> Checkpoint:
+    """A tiny Llama whose tokenizer adds nothing."""
+    torch.manual_seed(1)
+    return checkpoint(_spread_out(_llama()), tokenizer("bare"), purpose="causal-lm")
+
+
+@pytest.fixture
 def classifier() -> Checkpoint:
     """A tiny BERT with three labels: sad, glad, mixed."""
     torch.manual_seed(2)
