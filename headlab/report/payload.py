@@ -94,8 +94,11 @@ def _text(item: AttentionMap) -> dict[str, Any]:
 
 def palettes() -> dict[str, Any]:
     """Colour scales of the page, the same as those of the figures."""
-    sampled = {name: [mpl.colors.to_hex(mpl.colormaps[key](x)) for x in np.linspace(0, 1, 17)]
-               for name, key in (("sequential", "viridis"), ("diverging", "PuOr_r"), ("attention", "Blues"))}  # fmt: skip
+    names = {"sequential": "viridis", "diverging": "PuOr_r", "attention": "Blues"}
+    places = np.linspace(0, 1, 17)
+    sampled: dict[str, Any] = {
+        key: [mpl.colors.to_hex(mpl.colormaps[name](x)) for x in places] for key, name in names.items()
+    }
     sampled["attention"][0] = "#ffffff"
     return {**sampled, "lines": list(COLOURS[:6]), "grey": GREY, "pale": PALE}
 

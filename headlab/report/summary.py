@@ -40,8 +40,8 @@ def compare_sentences(runs: Sequence[Run], pairs: Sequence[Pair]) -> list[str]:
 def _about_pair(pair: Pair) -> str:
     scores = pair.correlations[pair.correlations["column"].str.startswith("score_")]
     shown = scores if len(scores) else pair.correlations[pair.correlations["column"] == "entropy"]
-    parts = [f"their order by {define(row.column).title} agrees to {row.rho:.2f} (Spearman)" for row in shown.itertuples()
-             if not pd.isna(row.rho)]  # fmt: skip
+    known = zip(shown["column"], shown["rho"], strict=True)
+    parts = [f"their order by {define(c).title} agrees to {rho:.2f} (Spearman)" for c, rho in known if not pd.isna(rho)]
     changed = len(pair.label_changes)
     labels = f"{changed} of them carr{'ies' if changed == 1 else 'y'} other labels" if changed else "no label differs"
     return f"{pair.left.title} and {pair.right.title} share {pair.n_shared} heads; {_listed([*parts, labels])}."

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from headlab.errors import DataError, unknown_name
 from headlab.report.definitions import define
@@ -73,7 +74,7 @@ def _draw(heads: pd.DataFrame, columns: Sequence[str], ax: Axes | None) -> Figur
             axes.plot(means.index, means, _DASHES.get(kind, "-"), color=colour, linewidth=1.4, label=name)
     axes.set_xlabel("layer")
     axes.set_ylabel(define(columns[0]).axis if len(columns) == 1 else "mean mass")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     if len(columns) > 1 or several:
         axes.legend(frameon=False, labelspacing=0.3)

@@ -37,7 +37,7 @@ def cluster_map(
     for name in dict.fromkeys(label for label, _ in colours):
         own = [i for i, (label, _) in enumerate(colours) if label == name]
         shown = define(name).title if name != "none" else "none"
-        axes.scatter(*points[own].T, s=14, color=colours[own[0]][1], label=shown, gid=name)
+        axes.scatter(points[own, 0], points[own, 1], s=14, color=colours[own[0]][1], label=shown, gid=name)
     if len(index) <= 40:
         for point, name in zip(points, head_names(index), strict=True):
             axes.annotate(name, point, xytext=(2, 2), textcoords="offset points", fontsize=5)
