@@ -81,7 +81,7 @@ def identify(label: str, place: str, known: Mapping[str, int]) -> int:
     if label.isdecimal() and int(label) in known.values():
         return int(label)
     raise DataError(f"{place}: the classifier has no label {label!r}.",
-                    f"Its labels are {', '.join(known)} (or 0 to {len(known) - 1}).")  # fmt: skip
+                    f"Give data with its labels: {', '.join(known)} (or 0 to {len(known) - 1}).")  # fmt: skip
 
 
 TASK = Classification
