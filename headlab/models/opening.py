@@ -12,7 +12,7 @@ import transformers
 from headlab.errors import CheckpointError, UsageError, unknown_name
 from headlab.models.checkpoint import Checkpoint, token_limit
 from headlab.models.classes import PURPOSES, model_class, require_trained
-from headlab.models.demo_checkpoints import PREFIX, demo_folder
+from headlab.models.demo_checkpoints import PREFIX, demo_folder, student_weights
 from headlab.models.folders import check_folder, file_sha256, has_tokenizer, weights_files
 from headlab.models.gguf_files import check_gguf, forget_quantization, silent_unpacking, unpacked
 from headlab.models.loading_errors import quiet, translated
@@ -51,6 +51,10 @@ def open_model(
     if purpose not in PURPOSES:
         raise unknown_name("purpose", purpose, PURPOSES)
     kind, place = _dtype(dtype), _device(device)
+    if (weights := student_weights(str(name))) is not None:
+        from headlab.models.firefox import open_student
+
+        return open_student(str(name), weights, purpose=purpose, device=place, dtype=kind)
     source = _locate(str(name), revision)
     options = source.options | {"trust_remote_code": trust_remote_code}
     with quiet(local=source.local), translated(str(name), local=source.local):
