@@ -42,6 +42,11 @@ class AttentionMap:
                 raise DataError(f"{len(flags)} flags of special tokens do not fit {count} tokens.",
                                 "Give one flag for each token, or none.")  # fmt: skip
 
+    def _repr_html_(self) -> str:
+        from headlab.report.notebook import maps_html
+
+        return maps_html([self])
+
 
 def is_special(tokens: Iterable[str]) -> list[bool]:
     """Which tokens look like those that tokenizers add ([CLS], </s>, <|endoftext|>), for maps without flags."""

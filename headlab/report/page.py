@@ -40,19 +40,19 @@ def write_report(folders: str | Path | Iterable[str | Path], out: str | Path | N
     return write_atomically(path, render(runs))
 
 
-def render(runs: Sequence[Run], *, figures: bool = True) -> str:
-    """The HTML text of a report; without `figures`, its interactive parts and tables alone."""
+def render(runs: Sequence[Run], *, embedded: bool = False) -> str:
+    """The HTML text of a report; `embedded` leaves out what a notebook has no need of: headings, figures, tables."""
     loader = jinja2.FileSystemLoader(web.FOLDER)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     views, left = [], BUDGET
     for i, run in enumerate(runs, start=1):
         data, spent = run_payload(run, left)
         left -= spent
-        views.append(_view(run, f"run-{i}", data, figures))
+        views.append(_view(run, f"run-{i}", data, embedded))
     pairs = compare_runs(runs)
     page = {"palettes": palettes(), "pairs": compare_payload(pairs, runs), "steps": [run.step for run in runs]}
     return environment.get_template("page.html").render(
-        runs=views, comparison=_comparison(runs, pairs), page=page, policy=web.policy(),
+        runs=views, embedded=embedded, comparison=_comparison(runs, pairs), page=page, policy=web.policy(),
         style=Markup(web.style()), script=Markup(web.script()),
     )  # fmt: skip
 
@@ -65,19 +65,19 @@ def _comparison(runs: Sequence[Run], pairs: Sequence[Pair]) -> dict[str, Any] | 
     return {"summary": compare_sentences(runs, pairs), "curves": sweeps > 1, "pairs": bool(pairs)}
 
 
-def _view(run: Run, anchor: str, data: dict[str, Any], figures: bool) -> dict[str, Any]:
+def _view(run: Run, anchor: str, data: dict[str, Any], embedded: bool) -> dict[str, Any]:
     """What the template shows of one run."""
     return {
         "anchor": anchor,
         "title": run.title,
         "unfinished": run.meta.get("finished") is False,
-        "summary": summarize(run),
+        "summary": [] if embedded else summarize(run),
         "has_heads": run.heads is not None and len(run.heads) > 0,
         "has_sweep": bool(data.get("curves")),
         "n_maps": len(data["maps"]),
-        "pictures": [_embedded(picture) for picture in main_pictures(run)] if figures else [],
-        "tables": tables_of(run),
-        "texts": texts_of(run),
+        "pictures": [] if embedded else [_embedded(picture) for picture in main_pictures(run)],
+        "tables": [] if embedded else tables_of(run),
+        "texts": [] if embedded else texts_of(run),
         "command": run.meta.get("command") or "",
         "time": run.meta.get("time") or "",
         "signature": flat_of(run.signature),

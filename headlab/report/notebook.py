@@ -1,0 +1,72 @@
+"""What notebooks show: the head map, the attention viewer and masks as HTML that stands on its own."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from headlab.report.figures.grid import require_heads
+from headlab.report.figures.style import COLOURS, PALE
+from headlab.report.maps import AttentionMap
+from headlab.report.runs import Run
+
+HEIGHT = 760  # CSS pixels of the inline page
+
+
+class Shown:
+    """Something that a notebook displays; `html` is also good for a file."""
+
+    def __init__(self, html: str) -> None:
+        self.html = html
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+def show(heads: pd.DataFrame | None = None, maps: Sequence[AttentionMap] = (), *, sweep: pd.DataFrame | None = None,
+         title: str = "heads", height: int = HEIGHT) -> Shown:  # fmt: skip
+    """The interactive head map of a table, the viewer of maps and the curves of a sweep, for a notebook."""
+    return Shown(heads_html(heads, maps, sweep=sweep, title=title, height=height))
+
+
+def heads_html(heads: pd.DataFrame | None = None, maps: Sequence[AttentionMap] = (), *,
+               sweep: pd.DataFrame | None = None, title: str = "heads", height: int = HEIGHT) -> str:  # fmt: skip
+    """The same as HTML: an inline frame that holds its page, shares nothing with the notebook and loads nothing."""
+    from headlab.report.page import render
+
+    table = None if heads is None else require_heads(heads)
+    page = render([Run(title, Path("."), table, sweep, list(maps))], embedded=True)
+    return (f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox="allow-scripts" title="{html.escape(title)}" '
+            f'style="width: 100%; height: {int(height)}px; border: 0"></iframe>')  # fmt: skip
+
+
+def maps_html(maps: Sequence[AttentionMap], *, title: str = "attention", height: int = HEIGHT) -> str:
+    """The attention viewer of some maps as HTML for a notebook."""
+    return heads_html(None, maps, title=title, height=height)
+
+
+def mask_html(heads_per_layer: Mapping[tuple[str, int], int], removed: Collection[tuple[str, int, int]]) -> str:
+    """A mask as a picture without scripts: one square for each head, blue = kept, pale and crossed = removed."""
+    gone = {tuple(head) for head in removed}
+    total = sum(heads_per_layer.values())
+    parts, top, last = [], 0, None
+    for (kind, layer), n_heads in sorted(heads_per_layer.items()):
+        if kind != last:
+            top += 18
+            parts.append(f'<text x="0" y="{top - 5}" font-size="11">{html.escape(kind)}</text>')
+            last = kind
+        parts += [_square(26 + 13 * head, top, (kind, layer, head) in gone) for head in range(n_heads)]
+        parts.append(f'<text x="20" y="{top + 10}" font-size="9" text-anchor="end">{layer}</text>')
+        top += 13
+    width = 30 + 13 * max(heads_per_layer.values(), default=0)
+    words = f"{total - len(gone)} of {total} heads kept, {len(gone)} removed"
+    return (f'<div><p>{words}</p><svg width="{width}" height="{top + 2}" role="img" aria-label="{words}" '
+            f'font-family="sans-serif">{"".join(parts)}</svg></div>')  # fmt: skip
+
+
+def _square(x: int, y: int, removed: bool) -> str:
+    square = f'<rect x="{x}" y="{y}" width="11" height="11" fill="{PALE if removed else COLOURS[0]}"/>'
+    return square + (f'<path d="M{x + 2} {y + 2}l7 7m0 -7l-7 7" stroke="#555"/>' if removed else "")
