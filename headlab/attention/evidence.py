@@ -50,7 +50,7 @@ class SiteSums:
         offsets = 2 * MAX_OFFSET + 1
         searched = [name for name in ("offset_mass", "offset_hits") if name in read]
         self.offsets: dict[str, Halves] = {name: Halves(heads, offsets) for name in searched}
-        self.pairs = Halves(heads, len(plan.pairs))
+        self.pairs = Halves(heads, len(plan.pair_names))
 
     def evidence(self, label: Label) -> tuple[Evidence, Extra]:
         """The evidence for a label in this layer, and its further columns."""
@@ -63,7 +63,7 @@ class SiteSums:
         if label.statistic in ("offset_mass", "offset_hits"):
             return self._of_offset(self.offsets[label.statistic])
         if label.statistic == "word_pairs":
-            return self._of_pairs(self.plan.pairs.index(label))
+            return self._of_pairs(label)
         if label.statistic == "target":
             return self._of_item(self.targets, self.plan.targets.index(label)), {}
         if label.statistic == "copying":
@@ -96,12 +96,19 @@ class SiteSums:
         evidence = Evidence(second.mean()[heads, best], second.chance_level()[best], second.count[best], replicates)
         return evidence, {"offset": offset}
 
-    def _of_pairs(self, item: int) -> tuple[Evidence, Extra]:
+    def _of_pairs(self, label: Label) -> tuple[Evidence, Extra]:
         """Hits on the odd sentences; the half on which heads are chosen is a further column."""
         first, second = self.pairs.chosen_on, self.pairs.measured_on
+        names = self.plan.pair_names
+        item = names.index(label.pair or "")
         extra = {
             "select": first.mean()[:, item],
             "select_null": np.full(self.n_heads, first.chance_level()[item]),
             "select_n": np.full(self.n_heads, int(first.count[item])),
         }
+        if label.beside:
+            sure, possible = (names.index(name) for name in label.beside)
+            n = second.count[possible] + second.count[sure]
+            hits = second.value[:, sure] + second.value[:, possible]
+            extra["aer"] = 1 - hits / n if n else np.full(self.n_heads, np.nan)
         return self._of_item(second, item), extra

@@ -30,6 +30,7 @@ class LabelPlan:
     targets: list[Label]
     contributions: list[Label]
     pairs: list[Label]
+    pair_names: list[str]
     offset_mass: bool
     offset_hits: bool
     copying: bool
@@ -42,6 +43,9 @@ class LabelPlan:
             targets=[label for label in labels if label.statistic == "target"],
             contributions=[label for label in labels if label.keys is not None],
             pairs=[label for label in labels if label.statistic == "word_pairs"],
+            pair_names=list(dict.fromkeys(
+                name for label in labels if label.pair for name in (label.pair, *label.beside)
+            )),
             offset_mass="offset_mass" in read, offset_hits="offset_hits" in read, copying="copying" in read,
         )  # fmt: skip
 
@@ -98,6 +102,6 @@ class LabelReaders:
             if (hits := self.targets.offset_hit_sums()) is not None:
                 sums.offsets["offset_hits"].add(hits, weights, odd)
         if self.words is not None:
-            sums.pairs.add(self.words.sums(self.plan.pairs), weights, odd)
+            sums.pairs.add(self.words.sums(self.plan.pair_names), weights, odd)
         if self.copied is not None:
             sums.copying.add(self.copied, weights)

@@ -11,7 +11,7 @@ from headlab.attention.geometry import Geometry
 from headlab.attention.sites import Site
 from headlab.attention.statistics import TextSums
 from headlab.attention.streaming import Block
-from headlab.labels import Label, Scene
+from headlab.labels import Scene
 
 
 class WordReader:
@@ -39,7 +39,7 @@ class WordReader:
     @staticmethod
     def reads(scene: Scene, kind: str) -> bool:
         """Whether the batch says which words this kind of attention is between."""
-        return "pairs" in scene.extra and (kind == "cross") == bool(scene.extra.get("across", False))
+        return kind in scene.extra.get("word_kinds", ())
 
     def read(self, block: Block) -> None:
         """Note which word the words of the block's queries look at most."""
@@ -75,8 +75,8 @@ class WordReader:
         before = self.query_words[row, start - 1 : start] if start else words.new_full((1,), -1)
         return (words != torch.cat([before, words[:-1]])).float()
 
-    def sums(self, labels: Sequence[Label]) -> TextSums:
-        """Items are labels: hits over the pairs of each text, with the baseline's hits as chance level."""
+    def sums(self, wanted: Sequence[str]) -> TextSums:
+        """Items are the names of pairs: hits over the pairs of each text, with the baseline's hits as chance level."""
         pairs, targets = self.scene.extra["pairs"], self.scene.extra["pair_targets"]
         names = self.scene.extra["pair_names"]
         batch, heads, _ = self.top.shape
@@ -89,6 +89,6 @@ class WordReader:
             empty = torch.zeros(batch * len(names), *values.shape[1:], dtype=torch.float64, device=values.device)
             return empty.index_add_(0, place, values.double()).view(batch, len(names), *values.shape[1:])
 
-        wanted = [names.index(label.pair) for label in labels]
+        places = [names.index(each) for each in wanted]
         value, count, chance = total(hits), total(torch.ones_like(name)), total(baseline)
-        return TextSums(value[:, wanted].transpose(1, 2), count[:, wanted], chance[:, wanted])
+        return TextSums(value[:, places].transpose(1, 2), count[:, places], chance[:, places])

@@ -56,6 +56,7 @@ class Label:
     exclude: tuple[str, ...] = ()
     input: Input | None = None
     pair: str | None = None
+    beside: tuple[str, ...] = ()  # (sure, possible) pairs: the alignment error rate is shown too
     margin: float | None = None
     keys: KeyClass | None = None
     frequencies: bool = False  # needs the token frequencies of all texts

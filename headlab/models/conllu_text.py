@@ -47,6 +47,9 @@ def read_conllu(path: str | Path) -> list[Parsed]:
 
 def _sentence(tokens: Any) -> Parsed:
     words = [token for token in tokens if isinstance(token["id"], int)]
+    for token in words:
+        if "deprel" not in token:  # the parser takes lines of fewer columns
+            raise DataError(f"The word {token['form']!r} has too few columns to be CoNLL-U.", FORMAT)
     number = {token["id"]: place for place, token in enumerate(words)}
     text, spans = _spans(tokens)
     heads = tuple(_head(token.get("head"), number) for token in words)

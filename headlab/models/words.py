@@ -12,6 +12,7 @@ from torch import Tensor
 from headlab.errors import DataError, UsageError
 from headlab.models.batch import Batch, Tokens
 from headlab.models.special_tokens import added_tokens, padding_id, separator_id
+from headlab.models.texts import decoder_start
 
 if TYPE_CHECKING:
     from headlab.models.checkpoint import Checkpoint
@@ -49,18 +50,20 @@ class Pieces:
     n_lost: int = 0
 
 
-def pieces_of(checkpoint: Checkpoint, text: WordText, *, max_length: int | None = None) -> Pieces:
+def pieces_of(checkpoint: Checkpoint, text: WordText, *, max_length: int | None = None, target: bool = False) -> Pieces:
     """Tokenize a text and give each piece to the word in which its first character lies.
 
     Where the tokenizer gives no offsets, each word is tokenized alone, with a blank before it where there is one.
-    What goes beyond `max_length` tokens (else the model's limit) is cut off at a word's end.
+    `target` asks for the tokenizer's target language, where it has one. What goes beyond `max_length` tokens (else
+    the model's limit) is cut off at a word's end.
     """
     tokenizer = checkpoint.tokenizer
     if tokenizer is None:
         raise UsageError(f"The model {checkpoint.name!r} has no tokenizer, and words were given.",
                          "Save its tokenizer into the folder of the model.")  # fmt: skip
+    side = "text_target" if target else "text"
     by_offsets = getattr(tokenizer, "is_fast", False)
-    ids, words = _by_offsets(tokenizer, text) if by_offsets else _word_by_word(tokenizer, text)
+    ids, words = _by_offsets(tokenizer, text, side) if by_offsets else _word_by_word(tokenizer, text, side)
     added = added_tokens(tokenizer)
     limits = [limit for limit in (max_length, checkpoint.max_length) if limit is not None]
     kept = len(ids) if not limits else min(len(ids), min(limits) - len(added))
@@ -76,8 +79,8 @@ def pieces_of(checkpoint: Checkpoint, text: WordText, *, max_length: int | None 
     )
 
 
-def _by_offsets(tokenizer: Any, text: WordText) -> tuple[list[int], list[int]]:
-    found = tokenizer(text.text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+def _by_offsets(tokenizer: Any, text: WordText, side: str) -> tuple[list[int], list[int]]:
+    found = tokenizer(**{side: text.text}, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     owner: dict[int, int] = {}
     for number, (start, end) in enumerate(text.spans):
         for character in range(start, end):
@@ -89,22 +92,53 @@ def _by_offsets(tokenizer: Any, text: WordText) -> tuple[list[int], list[int]]:
     return list(found["input_ids"]), words
 
 
-def _word_by_word(tokenizer: Any, text: WordText) -> tuple[list[int], list[int]]:
+def _word_by_word(tokenizer: Any, text: WordText, side: str) -> tuple[list[int], list[int]]:
     ids: list[int] = []
     words: list[int] = []
     for number, (word, (start, _)) in enumerate(zip(text.words, text.spans, strict=True)):
         blank = " " if start and text.text[start - 1] == " " else ""
-        found = tokenizer(blank + word, add_special_tokens=False, verbose=False)["input_ids"]
+        found = tokenizer(**{side: blank + word}, add_special_tokens=False, verbose=False)["input_ids"]
         ids += found
         words += [number] * len(found)
     return ids, words
 
 
 def word_batch(checkpoint: Checkpoint, texts: Sequence[Pieces], examples: Sequence[int], **extra: Any) -> Batch:
-    """A batch of one text for each example, padded on the right; extra: `query_words` = `key_words` (batch, token)."""
+    """A batch of one text for each example, padded on the right; extra: `query_words` = `key_words` (batch, token).
+
+    A sequence-to-sequence model is asked for its encoder alone; its decoder is given the same text.
+    """
+    if checkpoint.is_encoder_decoder:
+        return pair_batch(checkpoint, texts, texts, examples, **extra | {"word_kinds": ("encoder",)})
     source, words = word_tokens(checkpoint, texts)
     inputs = {"input_ids": source.ids, "attention_mask": source.valid.long()}
-    return Batch(inputs, source, examples=tuple(examples), extra={"query_words": words, "key_words": words} | extra)
+    extra = {"query_words": words, "key_words": words, "word_kinds": ("encoder", "decoder")} | extra
+    return Batch(inputs, source, examples=tuple(examples), extra=extra)
+
+
+def pair_batch(
+    checkpoint: Checkpoint, sources: Sequence[Pieces], targets: Sequence[Pieces], examples: Sequence[int], **extra: Any
+) -> Batch:
+    """Texts and their translations; a decoder query belongs to the word that it predicts, one place ahead.
+
+    Extra: `query_words` of the decoder and `key_words` of the encoder, for attention from one to the other.
+    """
+    source, key_words = word_tokens(checkpoint, sources)
+    target, query_words = word_tokens(checkpoint, targets)
+    start = torch.full((len(sources), 1), decoder_start(checkpoint.model))
+    first = torch.ones_like(start, dtype=torch.bool)
+    shifted = Tokens(
+        torch.cat([start, target.ids[:, :-1]], 1), target.valid,
+        torch.cat([first, target.special[:, :-1]], 1) & target.valid,
+        torch.cat([~first, target.separator[:, :-1]], 1) & target.valid,
+    )  # fmt: skip
+    inputs = {
+        "input_ids": source.ids, "attention_mask": source.valid.long(),
+        "decoder_input_ids": shifted.ids, "decoder_attention_mask": shifted.valid.long(),
+    }  # fmt: skip
+    kinds = extra.setdefault("word_kinds", ("cross",))
+    extra |= {"query_words": key_words if "encoder" in kinds else query_words, "key_words": key_words}
+    return Batch(inputs, source, shifted, tuple(examples), extra)
 
 
 def word_tokens(checkpoint: Checkpoint, texts: Sequence[Pieces]) -> tuple[Tokens, Tensor]:

@@ -1,0 +1,85 @@
+"""Looks, when a word is written, at the word that it translates; for attention to the encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headlab.labels import Label, Subject
+from headlab.labels._word_pairs import Instance, as_extra, with_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headlab.models.alignments import AlignedPair
+    from headlab.models.batch import Batch
+
+NEEDS = "alignments"
+BATCH = 16
+# Word, each sure link, and each target word with all possible ones: the last two give the alignment error rate.
+NAMES = ("word", "sure", "possible")
+
+
+@dataclass(frozen=True)
+class GoldAlignments:
+    """Sentence pairs with gold alignments, from files of sources, targets and links in Pharaoh format."""
+
+    source: str
+    target: str
+    gold: str
+
+    def pairs(self) -> list[AlignedPair]:
+        """All sentence pairs."""
+        from headlab.models.alignments import read_alignments
+
+        return read_alignments(self.source, self.target, self.gold)
+
+    def batches(self, subject: Subject) -> list[Batch]:
+        """Batches of pairs; nothing for a model without an encoder and a decoder."""
+        from headlab.models.words import pair_batch, pieces_of
+
+        if not getattr(subject.checkpoint, "is_encoder_decoder", False):
+            return []
+        pairs = self.pairs()
+        sources = [pieces_of(subject.checkpoint, pair.source) for pair in pairs]
+        targets = [pieces_of(subject.checkpoint, pair.target, target=True) for pair in pairs]
+        instances: list[Instance] = []
+        for number, pair in enumerate(pairs):
+            instances += _instances(number, pair, set(sources[number].words), set(targets[number].words))
+        judged, _ = with_offsets(instances)
+        order = sorted(range(len(pairs)), key=lambda number: len(sources[number].ids))
+        groups = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+        return [pair_batch(subject.checkpoint, [sources[n] for n in group], [targets[n] for n in group], group,
+                           **as_extra(judged, group, NAMES)) for group in groups]  # fmt: skip
+
+
+def _instances(number: int, pair: AlignedPair, sources: set[int], targets: set[int]) -> list[Instance]:
+    found = []
+    for word in sorted(targets - {-1}):
+        sure = tuple(sorted(s for s, t in pair.sure if t == word and s in sources))
+        possible = tuple(sorted(s for s, t in pair.possible if t == word and s in sources))
+        found += [Instance("word", number, word, sure)] if sure else []
+        found += [Instance("sure", number, word, (link,)) for link in sure]
+        found.append(Instance("possible", number, word, possible or (-2,)))  # -2: no word, so never hit
+    return found
+
+
+def labels(source: Sequence[str | Path], which: str = "") -> list[Label]:
+    """The label for (source, target, gold) files; DataError where they cannot be read."""
+    files = GoldAlignments(*(str(path) for path in source))
+    files.pairs()
+    return [Label(
+        name="alignment",
+        statistic="word_pairs",
+        threshold=0.1,
+        published_chance=None,
+        margin=0.1,
+        definition="share of target words with a sure link whose largest weight, when they are predicted, is on the "
+        "pieces of a source word linked to them, 10 points above the best fixed offset; on odd sentence pairs, and the "
+        "same on the even ones; alignment_aer is the error rate of the arg max links",
+        source="alignment error rate of Och and Ney 2003; the 10 points are Voita's rule for syntax",
+        input=files,
+        pair="word",
+        beside=("sure", "possible"),
+    )]  # fmt: skip

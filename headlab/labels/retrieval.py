@@ -1,0 +1,18 @@
+"""Looks, while a fact from far back is being repeated, at the very token that is written next."""
+
+from headlab.labels import Label, Pairs
+from headlab.labels._needle import Haystacks, copied_from
+
+LABEL = Label(
+    name="retrieval",
+    statistic="target",
+    threshold=0.1,
+    published_chance=0.0,
+    definition="share of decoding steps that write a token of the needle at which the largest weight is on that token "
+    "within the needle, in a haystack of 256 tokens, over runs that say more than half of the needle; above .1",
+    source="Wu et al. 2024 (2404.15574): retrieval score, threshold .1; there hits are divided by all tokens of the "
+    "needle, here by those that were written",
+    target=Pairs(copied_from),
+    reading="argmax",
+    input=Haystacks(),
+)
