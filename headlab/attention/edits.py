@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor, nn
 
 from headlab.attention.sites import CallCounter, Edit, Site
+from headlab.attention.torch_modules import opened
 from headlab.attention.views import View, no_reader, site_handler
 
 Gates = dict[tuple[str, int], Tensor]
@@ -75,7 +76,8 @@ def edits_at_projections(model: nn.Module, sites: Sequence[Site], edit: Edit) ->
     # A pass that failed half-way must not shift the count of the next one.
     hooks.append(model.register_forward_pre_hook(lambda module, arguments: counter.made.clear()))
     try:
-        yield
+        with opened(model):
+            yield
     finally:
         for hook in hooks:
             hook.remove()

@@ -14,6 +14,7 @@ from headlab.attention.returned import prove_returned_maps
 from headlab.attention.seam import AttentionCall
 from headlab.attention.sites import Proof, Site, difference, output_tensor, run, tolerance
 from headlab.attention.streaming import Block, Reader, attend
+from headlab.attention.torch_modules import multihead_modules
 from headlab.attention.views import INTERFACE, MAPS, OWN_EAGER, TAP, View, no_reader, returned_maps, site_handler
 from headlab.errors import ProofError, UnsupportedModelError
 from headlab.models.batch import Batch
@@ -46,7 +47,9 @@ def probe_and_prove(model: nn.Module, batch: Batch) -> Finding:
         eager = _eager_maps(model, batch)
         best: Finding | None = None
         reasons = []
-        for view in (INTERFACE, OWN_EAGER, TAP):
+        closed = multihead_modules(model)
+        # transformers' interface knows nothing of torch's own attention modules; the tap sees both.
+        for view in (TAP, INTERFACE, OWN_EAGER) if closed else (INTERFACE, OWN_EAGER, TAP):
             try:
                 finding = _prove(model, batch, view, native, eager)
             except Unproven as reason:
@@ -118,6 +121,9 @@ def _prove(model: nn.Module, batch: Batch, view: View, native: Tensor, eager: di
     for proof in proofs:
         if not proof.passed:
             raise Unproven(f"not shown that {proof.name} ({proof.detail})")
+    seen = {id(site.module) for site in sites}
+    unseen += tuple(name for name, module in model.named_modules()
+                    if isinstance(module, nn.MultiheadAttention) and id(module) not in seen)  # fmt: skip
     return Finding(sites, view, proofs, unseen)
 
 

@@ -18,9 +18,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from headlab.attention.seam import AttentionCall, Handler
+from headlab.attention.torch_modules import opened
 
 _SOFTMAX = {functional.softmax, torch.softmax, Tensor.softmax, torch.special.softmax}
 _SDPA = functional.scaled_dot_product_attention
+# Whole attention layers inside one function, where nothing can be seen.
+_CLOSED = {functional.multi_head_attention_forward, torch._native_multi_head_attention,
+           torch._transformer_encoder_layer_fwd}  # fmt: skip
 
 
 class _Tap(TorchFunctionMode):
@@ -35,6 +39,8 @@ class _Tap(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
+        if function in _CLOSED and not self.busy:
+            raise RuntimeError(f"{function.__name__} computes attention where it cannot be seen")
         if self.busy or (function not in _SOFTMAX and function is not _SDPA):
             return function(*args, **kwargs)
         module = self._running_module()
@@ -114,7 +120,7 @@ def tapped(model: nn.Module, handler: Handler) -> Iterator[None]:
     entrances = {id(m): m for m in (model, getattr(model, "base_model", model))}  # either may be called
     hooks = [m.register_forward_pre_hook(note_batch, with_kwargs=True, prepend=True) for m in entrances.values()]
     try:
-        with _Tap(model, handler, lambda: rows[0]):
+        with opened(model), _Tap(model, handler, lambda: rows[0]):
             yield
     finally:
         for hook in hooks:
