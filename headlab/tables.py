@@ -97,8 +97,25 @@ def load_table(folder: str | Path, name: str) -> pd.DataFrame:
     except (OSError, ValueError) as error:  # pyarrow's and pandas' reading errors are ValueErrors
         cause = str(error).strip().split("\n")[0]
         raise DataError(f"{path} cannot be read: {cause}", "Write the run again, or take the file away.") from error
-    _check_columns(table, name, str(path))
+    table = _with_index(table)
+    older = _older_schema(folder)
+    _check_columns(table, name, f"{path}{older}")
     return table.set_index(list(HEAD_INDEX)) if name == "heads" else table
+
+
+def _with_index(table: pd.DataFrame) -> pd.DataFrame:
+    """A table whose index was stored as an index, as pandas does by itself, with plain columns."""
+    named = [level for level in table.index.names if level is not None and level not in table.columns]
+    return table.reset_index() if named else table
+
+
+def _older_schema(folder: str | Path) -> str:
+    """Words for an error about a table that an older headlab, or something else, wrote; empty for one of today."""
+    try:
+        schema = read_meta(folder).get("schema", 0)
+    except DataError:
+        return ""
+    return f" (of schema {schema}; this headlab writes {SCHEMA_VERSION})" if schema != SCHEMA_VERSION else ""
 
 
 def table_path(folder: str | Path, name: str) -> Path | None:

@@ -89,7 +89,13 @@ def test_dump_writes_table_figures_and_maps(
     assert meta["finished"]
     assert meta["signature"]["texts"]["n_texts"] == 3
     drawn = {path.name for path in (out / "figures").iterdir()}
-    assert {"labels.png", "labels.svg", "entropy_norm.png", "maps_0.png", "maps_1.svg"} <= drawn
+    assert {
+        "labels.png",
+        "labels.svg",
+        "heat-entropy_norm.png",
+        "attention-self-0.png",
+        "attention-self-1.svg",
+    } <= drawn
     printed = capsys.readouterr().out
     assert str(out / "heads.parquet") in printed
     assert "L0H2" in printed
@@ -199,7 +205,7 @@ def test_sweep_writes_tables_curves_and_resumes(
     assert set(curve.loc[curve["strategy"] == "random", "seed"]) == {0, 1, 2}
     assert {"score_gradient", "score_ablation", "labels"} <= set(load_table(out, "heads").columns)
     drawn = {path.name for path in (out / "figures").iterdir()}
-    assert {"curve_accuracy.png", "curve_accuracy.svg", "score_gradient.png"} <= drawn
+    assert {"curve-accuracy.png", "curve-accuracy.svg", "heat-score_gradient.png"} <= drawn
     written = {path: path.stat().st_mtime_ns for path in (out / "rows").iterdir()}
     assert run([*arguments, "--json"]) == 0
     again = json.loads(capsys.readouterr().out)["sweep"]

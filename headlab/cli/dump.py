@@ -129,8 +129,8 @@ def _observe(
 ) -> tuple[list[Path], pd.DataFrame]:
     """Observe and write everything; a finished run of the same signature is read instead."""
     from headlab.attention.heads import Heads
-    from headlab.cli import figures
     from headlab.cli.opening import command_line
+    from headlab.report.pictures import write_brief
     from headlab.tables import load_table, open_run, read_meta, save_table, table_path, write_meta
 
     progress.step("probing and proving")
@@ -150,8 +150,7 @@ def _observe(
         from headlab.report.maps import save_maps
 
         save_maps(out, kept)
-        figures.of_maps(kept, out)
-    figures.of_heads(table, out)
+    write_brief(out)
     notes = texts.notes | {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
     write_meta(out, signature, command=command_line(), notes=notes)
     return files(out), table

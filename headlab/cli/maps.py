@@ -41,8 +41,9 @@ def _of_text(
         queries, keys = _sides(kind, single)
         real = found[0].cpu()[:, queries.valid[0].cpu()][:, :, keys.valid[0].cpu()]
         words = _words(queries, tokenizer), _words(keys, tokenizer)
+        special = [side.special[0][side.valid[0]].tolist() for side in (queries, keys)]
         for head, weights in zip(kept[kind, layer], real, strict=True):
-            yield AttentionMap(kind, layer, head, text, weights.numpy(), *words)
+            yield AttentionMap(kind, layer, head, text, weights.numpy(), *words, *special)
 
 
 def _row(batch: Batch, row: int) -> Batch:

@@ -7,19 +7,27 @@ from typing import Annotated
 
 import typer
 
-from headlab.cli.options import Json, TalkOptions
-from headlab.cli.output import print_json
+from headlab.cli.options import Json, TalkOptions, names
+from headlab.cli.output import print_json, print_paths
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR [DIR ...]", show_default=False)]
 Out = Annotated[Path | None, typer.Option(help="The HTML file; without it report.html in the first DIR.")]
+Figures = Annotated[
+    str | None, typer.Option(help="png,svg,pdf: also write every figure, into DIR/figures.", show_default=False)
+]
 
 
-def report(folders: Folders, talk: TalkOptions, out: Out = None, json: Json = False) -> None:
+def report(
+    folders: Folders, talk: TalkOptions, out: Out = None, figures: Figures = None, json: Json = False
+) -> None:  # fmt: skip
     """One self-contained HTML file with the tables and figures of one or more runs."""
     from headlab.report.page import write_report
+    from headlab.report.pictures import check_formats, write_figures
 
+    formats = check_formats(names(figures))
     path = write_report(folders, out)
+    drawn = write_figures(folders, formats) if formats else []
     if json:
-        print_json({"report": path})
+        print_json({"report": path, "figures": drawn})
     else:
-        print(path)
+        print_paths([path, *drawn])

@@ -87,10 +87,10 @@ class Wanted:
 def _sweep(task: Task, wanted: Wanted, out: Path, run: RunOptions, progress: Progress) -> pd.DataFrame:
     """Scores, then the sweep, then figures; whatever an interrupted run of the same signature left is used."""
     from headlab.attention.heads import Heads
-    from headlab.cli import figures
     from headlab.cli.opening import command_line
     from headlab.pruning.budgets import budget_size
     from headlab.pruning.sweep import sweep as sweep_heads
+    from headlab.report.pictures import write_brief
     from headlab.tables import open_run, save_table, write_meta
 
     progress.step("probing and proving")
@@ -109,8 +109,7 @@ def _sweep(task: Task, wanted: Wanted, out: Path, run: RunOptions, progress: Pro
     )  # fmt: skip
     save_table(curve, out, "sweep", run.format.value)
     progress.step("drawing")
-    figures.of_heads(table, out)
-    figures.of_sweep(curve, out)
+    write_brief(out)
     notes = {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
     write_meta(out, signature, command=command_line(), notes=notes)
     return curve

@@ -89,6 +89,20 @@ LABELS: dict[str, Definition] = {
     "separator": Definition("separator", "", "Looks at the tokens that close a segment."),
     "broad": Definition("broad", "", "Spreads its attention over nearly all tokens."),
     "sink": Definition("sink", "", "Parks its attention on the first token."),
+    "positional_argmax": Definition("fixed offset (arg max)", "", "Its largest weight is at one fixed offset."),
+    "cls": Definition("[CLS]", "", "Looks at the token that the tokenizer puts first."),
+    "punctuation": Definition("punctuation", "", "Looks at full stops and commas."),
+    "vertical": Definition("vertical", "", "Looks at the columns of tokens that carry no text."),
+    "local": Definition("local", "", "Looks at its neighbourhood: two tokens on either side and itself."),
+    "block": Definition("block", "", "Stays within the segment of the query."),
+    "mixed": Definition("mixed", "", "Looks at special tokens and neighbours together."),
+    "rare_token": Definition("rare token", "", "Looks at the least frequent token of the text."),
+    "induction": Definition("induction", "", "Looks at the token after the last occurrence of its own."),
+    "duplicate_token": Definition("duplicate token", "", "Looks at the last occurrence of its own token."),
+    "copying": Definition("copying", "", "Raises the logit of the token that it looks at."),
+    "retrieval": Definition("retrieval", "", "Looks up a sentence hidden in a long text while the model repeats it."),
+    "alignment": Definition("alignment", "", "Looks at the source word that the target word is aligned to."),
+    "coreference": Definition("coreference", "", "Looks at an earlier mention of the same thing."),
 }
 
 _EVIDENCE: dict[str, tuple[str, str, str]] = {
@@ -154,6 +168,8 @@ SWEEP: dict[str, Definition] = {
 
 def define(column: str) -> Definition:
     """The definition of any column, label or metric; a plain one for a name that is not listed."""
+    if column.startswith("syntactic:") and not column.endswith(tuple(f"_{suffix}" for suffix in _EVIDENCE)):
+        return _syntactic(column)
     for known in (STATISTICS, IDENTITY, LABELS, SCORES, METRICS):
         if column in known:
             return known[column]
@@ -167,6 +183,14 @@ def define(column: str) -> Definition:
         title, unit, text = _EVIDENCE[suffix]
         return Definition(f"{define(stem).title}: {title}", unit, text)
     return Definition(_spaced(column), "", "")
+
+
+def _syntactic(label: str) -> Definition:
+    """`syntactic:det:dependent-head`: the relation, and which of its two words looks at the other."""
+    _, relation, way = [*label.split(":"), "", ""][:3]
+    start, _, end = way.partition("-")
+    return Definition(f"{relation}, {start} to {end}".rstrip(", "), "",
+                      f"The {start} of a {relation} relation looks at its {end}.")  # fmt: skip
 
 
 def _spaced(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -31,10 +32,12 @@ from headlab.report.figures.by_layer import MASSES
 from headlab.report.figures.clusters import divergences
 from headlab.report.figures.style import FORMATS
 from headlab.report.maps import AttentionMap
-from headlab.report.runs import Run, find_runs
+from headlab.report.runs import Run, find_runs, read_run
 from headlab.tables import head_names, label_columns, score_columns
 
 MOST_MAPS = 12  # in one grid
+MOST_GRIDS = 4  # that a command leaves
+BRIEF = ("entropy_norm", "prev_mass", "separator_mass", "first_mass")
 _LABEL_CAPTION = (
     "Labels of all heads: letters = all labels of a head, colour = the one whose score is furthest above its threshold "
     "(a fixed offset gives way to previous token, next token and itself). Hatched: no label is defined."
@@ -69,6 +72,17 @@ def main_pictures(run: Run) -> Iterator[Picture]:
     """The few figures that a page carries, for print and for readers without scripts: label map and curves."""
     if run.heads is not None and len(run.heads) and label_columns(run.heads):
         yield _picture("labels", "labels", label_map(run.heads), _LABEL_CAPTION)
+    yield from _curves(run)
+
+
+def brief_pictures(run: Run) -> Iterator[Picture]:
+    """What a command leaves beside its tables: label map, scores, four statistics, maps of a few texts, curves."""
+    if run.heads is not None and len(run.heads):
+        if label_columns(run.heads):
+            yield _picture("labels", "labels", label_map(run.heads), _LABEL_CAPTION)
+        known = [column for column in BRIEF if column in run.heads.columns]
+        yield from _heat_maps(run, [*score_columns(run.heads), *known])
+    yield from itertools.islice(_attention(run), MOST_GRIDS)
     yield from _curves(run)
 
 
@@ -168,16 +182,29 @@ def training_pictures(runs: Iterable[Run]) -> Iterator[Picture]:
                            f"{define(column).title} of every head over training.")  # fmt: skip
 
 
+def check_formats(formats: Iterable[str]) -> list[str]:
+    """The formats as a list; raises UsageError for one that is not png, svg or pdf."""
+    found = list(dict.fromkeys(formats))
+    for format in found:
+        if format not in FORMATS:
+            raise unknown_name("figure format", format, FORMATS)
+    return found
+
+
+def write_brief(folder: str | Path, formats: Iterable[str] = ("png", "svg")) -> list[Path]:
+    """Write the figures that a command leaves into the folder's `figures/`; returns the paths."""
+    folder = Path(folder)
+    return [path for picture in brief_pictures(read_run(folder, folder.name))
+            for path in save_figure(picture.figure, folder / "figures" / picture.stem, list(formats))]  # fmt: skip
+
+
 def write_figures(folders: str | Path | Iterable[str | Path], formats: Iterable[str] = ("png", "svg")) -> list[Path]:
     """Write every figure of every run into its folder's `figures/`; returns the paths.
 
     Raises DataError for a folder without tables, UsageError for an unknown format or an unwritable folder.
     """
     given = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
-    runs, formats = find_runs(given), list(formats)
-    for format in formats:
-        if format not in FORMATS:
-            raise unknown_name("figure format", format, FORMATS)
+    runs, formats = find_runs(given), check_formats(formats)
     places = [(run.folder, pictures(run)) for run in runs] + [(given[0], training_pictures(runs))]
     return [path for folder, drawn in places for picture in drawn
             for path in save_figure(picture.figure, folder / "figures" / picture.stem, formats)]  # fmt: skip

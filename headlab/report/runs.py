@@ -38,6 +38,11 @@ class Run:
         return _model_name(self.signature)
 
     @property
+    def n_rows(self) -> int:
+        """How many masks a sweep has evaluated and kept for its resumption."""
+        return sum(1 for _ in (self.folder / "rows").glob("*.parquet"))
+
+    @property
     def step(self) -> int | None:
         """The training step of its checkpoint, where the signature has one under `step`."""
         return _step(self.signature)
@@ -98,7 +103,15 @@ def _candidates(folder: Path) -> list[Path]:
 
 
 def _has_tables(folder: Path) -> bool:
-    return any(table_path(folder, name) for name in ("heads", "sweep"))
+    return any(table_path(folder, name) for name in ("heads", "sweep")) or _is_in_progress(folder)
+
+
+def _is_in_progress(folder: Path) -> bool:
+    """A run that has begun and has no table yet; a damaged meta.json is no run."""
+    try:
+        return read_meta(folder).get("finished") is False
+    except DataError:
+        return False
 
 
 def read_run(folder: Path, name: str) -> Run:

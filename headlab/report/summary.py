@@ -55,7 +55,9 @@ def _about(run: Run) -> Iterator[str]:
         if rows is not None and not pd.isna(rows):
             yield f"Statistics are means over {int(rows):,} query rows."
     else:
-        yield f"{name}: no table of heads in this run."
+        yield f"{name}: no table of heads in this run{' yet' if run.meta.get('finished') is False else ''}."
+    if run.meta.get("finished") is False and run.sweep is None and run.n_rows:
+        yield f"A sweep goes on: {run.n_rows} masks are evaluated so far; its table comes at the end."
 
 
 def _extent(heads: pd.DataFrame) -> str:

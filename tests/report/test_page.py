@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -14,7 +16,7 @@ import pandas as pd
 import pytest
 
 from headlab.errors import DataError, UsageError
-from headlab.report import page
+from headlab.report import page, web
 from headlab.report.page import write_report
 from headlab.report.pictures import write_figures
 from headlab.report.runs import find_runs
@@ -31,13 +33,16 @@ class Page(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.tables: list[list[list[str]]] = []
-        self.text, self.json = "", []
+        self.text, self.json, self.scripts = "", {}, []
         self._open: list[str] = []
+        self._data = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
         self._open.append(tag)
+        if tag == "script":
+            self._data = dict(attrs).get("id") or ""
         if tag == "table":
             self.tables.append([])
         elif tag == "tr":
@@ -51,7 +56,10 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if "script" in self._open:
-            self.json.append(json.loads(data))
+            if self._data:
+                self.json[self._data] = json.loads(data)
+            else:
+                self.scripts.append(data)
         elif "style" not in self._open:
             self.text += data
             if self._open and self._open[-1] in {"td", "th"}:
@@ -77,9 +85,10 @@ def test_report_of_a_whole_run(whole_run: SimpleNamespace, whole: Page) -> None:
     for words in (
         "demo:minilm",
         "72 attention heads in 6 encoder layers",
-        "What each head does, and what removing heads costs",
-        "Attention maps",
-        "Every statistic over layer and head",
+        "Head map",
+        "What removing heads costs",
+        "Attention viewer",
+        "Figures for print",
         "clearly worsens accuracy",
         "headlab sweep demo:minilm --task probe --out runs/minilm",
         "model.revision",
@@ -90,21 +99,26 @@ def test_report_of_a_whole_run(whole_run: SimpleNamespace, whole: Page) -> None:
         assert words in whole.text, words
 
 
-def test_nothing_is_loaded_and_nothing_runs(whole_run: SimpleNamespace) -> None:
+def test_nothing_is_loaded_and_only_the_scripts_of_headlab_run(whole_run: SimpleNamespace) -> None:
     text = whole_run.report.read_text(encoding="utf-8")
-    assert "http://" not in text and "https://" not in text
+    assert set(re.findall(r"https?://[^\s\"'<>]*", text)) == {"http://www.w3.org/2000/svg"}  # the name of SVG
     shown = Page(text)
     for tag, attributes in shown.tags:
         assert tag not in {"link", "iframe", "object", "embed", "base", "form"}
-        assert not any(name.startswith("on") for name in attributes)
-        if tag == "script":
-            assert attributes["type"] == "application/json"
+        assert not any(name.startswith("on") or name == "style" for name in attributes)
         for name in ("src", "href"):
             value = attributes.get(name)
             assert value is None or value.startswith(("data:image/svg+xml;base64,", "#")), value
     assert "url(" not in text and "@import" not in text
-    policies = [a["content"] for t, a in shown.tags if t == "meta" and a.get("http-equiv") == "Content-Security-Policy"]
-    assert policies and policies[0] and policies[0].startswith("default-src 'none'")
+    assert shown.scripts == [web.script()] and "</script" not in web.script() and "<!--" not in web.script()
+    assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|XMLHttp|import\(", web.script())
+
+
+def test_the_policy_names_the_script_and_the_style_and_nothing_else(whole: Page) -> None:
+    policy = next(a["content"] for t, a in whole.tags if t == "meta" and a.get("http-equiv"))
+    assert policy is not None and policy.startswith("default-src 'none'; img-src data:;") and "unsafe" not in policy
+    digest = base64.b64encode(hashlib.sha256(whole.scripts[0].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
 
 
 def test_every_word_from_outside_is_escaped(write_run: Write, small_heads: pd.DataFrame, fake: SimpleNamespace) -> None:
@@ -116,7 +130,7 @@ def test_every_word_from_outside_is_escaped(write_run: Write, small_heads: pd.Da
     assert "<script>alert" not in text and "<b>" not in text
     shown = Page(text)
     assert evil in shown.text and "<script>alert(1)</script>" in shown.text and "&amp;" in shown.text
-    assert shown.json[0]["meta"]["command"] == f"headlab dump '{evil}'"
+    assert shown.json["run-1-data"]["meta"]["command"] == f"headlab dump '{evil}'"
 
 
 def test_tables_are_complete(whole_run: SimpleNamespace, whole: Page) -> None:
@@ -135,7 +149,7 @@ def test_tables_are_complete(whole_run: SimpleNamespace, whole: Page) -> None:
 
 
 def test_the_page_carries_the_tables_as_json(whole_run: SimpleNamespace, whole: Page) -> None:
-    data, encoder_heads = whole.json[0], whole_run.heads
+    data, encoder_heads = whole.json["run-1-data"], whole_run.heads
     assert data["heads"]["kind"] == ["encoder"] * 72 and data["heads"]["head"][:3] == [0, 1, 2]
     np.testing.assert_allclose(data["heads"]["entropy"], encoder_heads["entropy"], rtol=1e-6)
     assert data["heads"]["sink"] == encoder_heads["sink"].tolist()
@@ -149,13 +163,13 @@ def test_undefined_values_are_dashes_and_null(write_run: Write, decoder_heads: p
     assert "Not defined on these texts: separator." in shown.text
     place = shown.tables[0][0].index("separator_mass")
     assert {row[place] for row in shown.tables[0][1:]} == {"–"}
-    assert set(shown.json[0]["heads"]["separator"]) == {None}
+    assert set(shown.json["run-1-data"]["heads"]["separator"]) == {None}
 
 
 def test_only_heads(write_run: Write, small_heads: pd.DataFrame) -> None:
     shown = read(write_report(write_run("heads", heads=small_heads)))
-    assert "What each head does" in shown.text
-    assert "removing heads" not in shown.text and "Attention maps" not in shown.text
+    assert "Head map" in shown.text
+    assert "removing heads" not in shown.text and "Attention viewer" not in shown.text
 
 
 def test_only_a_sweep(write_run: Write, decoder_sweep: pd.DataFrame) -> None:
@@ -167,13 +181,13 @@ def test_only_a_sweep(write_run: Write, decoder_sweep: pd.DataFrame) -> None:
 
 def test_heads_without_labels_leave_the_label_map_out(write_run: Write, encoder_heads: pd.DataFrame) -> None:
     shown = read(write_report(write_run("plain", heads=encoder_heads[["entropy", "prev_mass"]])))
-    assert "What each head does" not in shown.text and "carry a label" not in shown.text
-    assert sum(tag == "img" for tag, _ in shown.tags) == 2
+    assert "Head map" in shown.text and "carry a label" not in shown.text
+    assert sum(tag == "img" for tag, _ in shown.tags) == 0
 
 
 def test_every_figure_has_words_for_those_who_cannot_see_it(whole: Page) -> None:
     images = [attributes for tag, attributes in whole.tags if tag == "img"]
-    assert len(images) == 1 + 1 + 1 + 12 and all(image["alt"] and image["width"] for image in images)
+    assert len(images) == 1 + 1 and all(image["alt"] and image["width"] for image in images)
 
 
 def test_a_folder_of_runs_and_several_folders(write_run: Write, fake: SimpleNamespace, tmp_path: Path) -> None:
@@ -182,7 +196,7 @@ def test_a_folder_of_runs_and_several_folders(write_run: Write, fake: SimpleName
     path = write_report([tmp_path / "b", tmp_path / "c"], tmp_path / "out" / "all.html")
     assert path == tmp_path / "out" / "all.html"
     shown = read(path)
-    assert [a["href"] for t, a in shown.tags if t == "a"] == ["#run-1", "#run-2", "#run-3"]
+    assert [a["href"] for t, a in shown.tags if t == "a"] == ["#run-1", "#run-2", "#run-3", "#compare"]
     assert [run.name for run in find_runs([tmp_path / "b", tmp_path / "c", tmp_path / "b" / "minilm"])] == [
         "minilm",
         "smollm2",
@@ -234,7 +248,7 @@ def test_figures_are_written_as_files(write_run: Write, translator_heads: pd.Dat
     maps = fake.maps(["a", "b"], [("cross", 1, 3)], keys=["x", "y"])
     folder = write_run("translator", heads=translator_heads[["distance", "sink", "sink_score"]], maps=maps)
     names = sorted(path.name for path in write_figures(folder))
-    stems = ("attention-cross-0", "heat-distance", "labels")
+    stems = ("attention-cross-0", "heat-distance", "labels")  # one map: no model view, no clusters
     assert names == [f"{stem}.{format}" for stem in stems for format in ("png", "svg")]
     assert all((folder / "figures" / name).is_file() for name in names)
 
@@ -270,3 +284,39 @@ def test_page_is_made_for_small_screens(whole_run: SimpleNamespace) -> None:
     text = whole_run.report.read_text(encoding="utf-8")
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
     assert re.search(r"figure img \{[^}]*max-width: 100%", text)
+
+
+def test_a_run_in_progress_without_tables_is_reported_and_says_so(tmp_path: Path) -> None:
+    write_meta(tmp_path / "sweep", {"model": {"name": "demo:minilm"}}, command="headlab sweep", finished=False)
+    (tmp_path / "sweep" / "rows").mkdir()
+    (tmp_path / "sweep" / "rows" / "ab.parquet").write_bytes(b"")
+    text = read(write_report(tmp_path / "sweep")).text
+    assert (
+        "This run is not finished" in text
+        and "1 masks are evaluated so far" in text
+        and "table of heads in this run yet" in text
+    )
+
+
+def test_a_column_of_nothing_one_head_and_missing_columns(
+    write_run: Write, fake: SimpleNamespace, tmp_path: Path
+) -> None:
+    one = fake.heads({"encoder": (1, 1)})[["entropy", "prev_mass"]].assign(prev_mass=np.nan)
+    shown = read(write_report(write_run("one", heads=one)))
+    assert (
+        shown.json["run-1-data"]["heads"]["prev_mass"] == [None] and "1 attention head in 1 encoder layer" in shown.text
+    )
+    fake.sweep(4, {"accuracy": 0.5}).drop(columns=["ci_low", "drop"]).to_parquet(tmp_path / "one" / "sweep.parquet")
+    with pytest.raises(DataError, match="lacks the columns drop, ci_low"):
+        write_report(tmp_path / "one")
+
+
+def test_an_older_schema_is_named_and_a_stored_index_is_read(write_run: Write, small_heads: pd.DataFrame) -> None:
+    folder = write_run("old", heads=small_heads)
+    small_heads.to_parquet(folder / "heads.parquet")  # as pandas writes it: the index stays an index
+    assert "72 attention heads" in read(write_report(folder)).text
+    small_heads.reset_index().rename(columns={"kind": "part"}).to_parquet(folder / "heads.parquet")
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"schema": 0}))
+    with pytest.raises(DataError, match=r"of schema 0; this headlab writes 1.* lacks the column kind"):
+        write_report(folder)
