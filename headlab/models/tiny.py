@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers.models.auto import modeling_auto as known
 from transformers.pytorch_utils import Conv1D
 
@@ -38,14 +39,20 @@ def tiny_model(model_type: str, purpose: str = "lm", *, seed: int = 0, **overrid
     UsageError for a type or purpose that transformers does not have.
     """
     cls = getattr(transformers, class_name(model_type, purpose))
-    config = tiny_config(model_type, **overrides)
-    if config.__class__ is not cls.config_class and isinstance(config.get_text_config(), cls.config_class):
-        config = config.get_text_config()
+    config = _part_for(cls, tiny_config(model_type, **overrides))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = cls._from_config(config)
         enlarge_weights(model)
     return model.eval()
+
+
+def _part_for(cls: Any, config: PreTrainedConfig) -> PreTrainedConfig:
+    """The configuration itself, or the part of it that the class is made from."""
+    if isinstance(config, cls.config_class):
+        return config
+    parts = [getattr(config, name, None) for name in config.sub_configs]
+    return next((part for part in parts if isinstance(part, cls.config_class)), config)
 
 
 def class_name(model_type: str, purpose: str = "lm") -> str:

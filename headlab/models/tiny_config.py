@@ -15,6 +15,7 @@ from headlab.models.tiny_rules import HEAD_DIM, LAYERS, VOCABULARY, shrunken_siz
 
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers")
 _TOKEN_ID = re.compile(r".*(token_id|token_index|_token_ids)|(mask|unk|pad|bos|eos)_index|eod_id|lang_id")
+_SPECIAL = ("from", "parts", "stand_ins")
 _MROPE = ("mrope_section", "xdrope_section")
 
 
@@ -27,8 +28,12 @@ def tiny_config(model_type: str, **overrides: Any) -> PreTrainedConfig:
     parts = {name: tiny_config(part) for name, part in recipe.pop("parts", {}).items()}
     if parts:
         return cls(**(parts | recipe | overrides))
+    stand_ins = recipe.pop("stand_ins", {})
     default = cls(**recipe.pop("from", {}))
-    return _rebuilt(default, TokenIds(), recipe | overrides)
+    config = _rebuilt(default, TokenIds(), recipe | overrides)
+    for name, (other, values) in stand_ins.items():
+        vars(config)[name] = tiny_config(other, **values)  # of a class that the type's own check would refuse
+    return config
 
 
 def _rebuilt(default: PreTrainedConfig, tokens: TokenIds, more: dict[str, Any]) -> PreTrainedConfig:
@@ -42,13 +47,12 @@ def _rebuilt(default: PreTrainedConfig, tokens: TokenIds, more: dict[str, Any]) 
 
 
 def _recipe(config: PreTrainedConfig) -> dict[str, Any]:
-    return {name: value for name, value in RECIPES.get(config.model_type, {}).items() if name not in ("from", "parts")}
+    return {name: value for name, value in RECIPES.get(config.model_type, {}).items() if name not in _SPECIAL}
 
 
 def shrunken(default: PreTrainedConfig, tokens: TokenIds) -> dict[str, Any]:
     """The arguments that make a tiny configuration like this one."""
-    settable = {field.name for field in dataclasses.fields(type(default))}
-    values = {name: value for name in sorted(settable) if (value := getattr(default, name, None)) is not None}
+    values = _values(default)
     layers = KeptLayers(values)
     small: dict[str, Any] = {}
     for name, value in values.items():
@@ -66,7 +70,25 @@ def shrunken(default: PreTrainedConfig, tokens: TokenIds) -> dict[str, Any]:
                 small[name] = type(value)(tokens.small(each) for each in value)
     if isinstance(values.get("rope_parameters"), dict):
         fit_rotations(small, values)
-    return {name: value for name, value in small.items() if values[name] is not value}
+    return _stated(default) | small
+
+
+def _values(default: PreTrainedConfig) -> dict[str, Any]:
+    """What can be set and is; head widths that are derived elsewhere are stated."""
+    default.allow_global_per_layer_attribute_access = True  # sizes that single layers override
+    names = sorted(field.name for field in dataclasses.fields(type(default)))
+    values = {name: getattr(default, name, None) for name in names}
+    for name in ("head_dim", "num_key_value_heads"):
+        if name in values and values[name] is None and values.get("num_attention_heads"):
+            values[name] = HEAD_DIM if name == "head_dim" else values["num_attention_heads"]
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _stated(default: PreTrainedConfig) -> dict[str, Any]:
+    """Settings that are no sizes and differ from those of the class: a part may be made with settings of its own."""
+    own = {field.name: field.default for field in dataclasses.fields(type(default))}
+    plain = {name: value for name, value in own.items() if isinstance(value, bool | float | str)}
+    return {name: value for name in plain if (value := getattr(default, name, None)) != plain[name]}
 
 
 class TokenIds:

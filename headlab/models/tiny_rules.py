@@ -60,6 +60,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"head_dim|kv_channels|d_kv|d_head|dim_head", _head_dim),
     (r".*head_dim|mamba_d_head|mamba_headdim|attention_head_size", _at_most(HEAD_DIM)),
     (r"(.*_)?(top_?k|k|topk)|.*experts_per_tok(en)?|.*topk_blocks|.*index_topk|num_selected_.*", _at_most(2)),
+    (r"adapter_out_dim|audio_hidden_size", _at_most(HIDDEN)),
     (r"n_group|num_expert_group|n_groups", _at_most(2)),
     (r"topk_group", _at_most(1)),
     (r"(.*_)?(num|n)_(.*_)?experts(_.*)?|zero_expert_num", _at_most(4)),
