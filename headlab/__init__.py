@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from headlab.errors import HeadlabError
 
 if TYPE_CHECKING:
+    from headlab.attention.declared import DeclaredSite as DeclaredSite
     from headlab.attention.heads import Heads as Heads
     from headlab.attention.masks import HeadId as HeadId
     from headlab.attention.masks import HeadMask as HeadMask
     from headlab.attention.masks import parse_heads as parse_heads
+    from headlab.models import Batch as Batch
+    from headlab.models import Tokens as Tokens
     from headlab.models import open_model as open_model
     from headlab.models.texts import read_texts as read_texts
     from headlab.models.texts import text_batches as text_batches
@@ -27,6 +30,9 @@ __version__ = "0.1.0"
 
 # Each name is imported when it is first used: `import headlab` and `headlab --help` load neither torch nor matplotlib.
 _HOME = {
+    "Batch": "headlab.models",
+    "DeclaredSite": "headlab.attention.declared",
+    "Tokens": "headlab.models",
     "Heads": "headlab.attention.heads",
     "HeadId": "headlab.attention.masks",
     "HeadMask": "headlab.attention.masks",

@@ -32,7 +32,7 @@ def scaling_by(gates: Gates) -> Edit:
             gate = gate.view(gate.shape[0], *[1] * (heads.dim() - 3), *gate.shape[1:])
             if rows != gate.shape[0]:  # batch and tokens flattened into one dimension
                 gate = gate.repeat_interleave(rows // gate.shape[0], 0)
-        return (heads * gate.unsqueeze(-1).to(heads)).view(entering.shape)
+        return (heads * gate.unsqueeze(-1).to(heads)).reshape(entering.shape)
 
     return scale
 
@@ -69,8 +69,11 @@ def edits_at_projections(model: nn.Module, sites: Sequence[Site], edit: Edit) ->
         site = by_module[id(module)].get(counter.next(module))
         if site is None:
             return None
-        edited = edit(site, arguments[0])
-        return None if edited is None else (edited, *arguments[1:])
+        entering = arguments[0].transpose(0, 1) if site.tokens_first else arguments[0]
+        edited = edit(site, entering)
+        if edited is None:
+            return None
+        return (edited.transpose(0, 1) if site.tokens_first else edited, *arguments[1:])
 
     hooks = [module.register_forward_pre_hook(before) for module in modules.values()]
     # A pass that failed half-way must not shift the count of the next one.

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headlab.attention.seam import AttentionCall
+from headlab.errors import UnsupportedModelError
 from headlab.models.batch import Tokens
 
 
@@ -116,4 +117,9 @@ def geometry_of(call: AttentionCall, queries: Tokens, keys: Tokens) -> Geometry:
         mask = mask[..., : call.key.shape[2]]
         if mask.shape[-2] == 1:
             mask = mask.expand(-1, -1, call.query.shape[2], -1)
+        if mask.shape[1] > 1:
+            if (mask != mask[:, :1]).any():
+                raise UnsupportedModelError("Each head of a layer has a mask of its own.",
+                                            "Statistics need a mask that all heads of a layer share.")  # fmt: skip
+            mask = mask[:, :1]
     return Geometry(mask, call.causal, queries, keys, call.query.shape[2], call.key.shape[2], source_mask=call.mask)

@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from headlab.attention import seam
+from headlab.attention.declared import DeclaredSite, prove_declared
 from headlab.attention.edits import edits_at_projections, gated, per_head
 from headlab.attention.example import example_batch
 from headlab.attention.masks import HeadId, HeadMask
@@ -34,13 +36,18 @@ class Heads:
     `model` is a torch module from transformers, or a Checkpoint that holds one in `.model`. Raises
     UnsupportedModelError, with the reason, for a model about which nothing can be proven. Every method leaves the
     model as it found it: attention implementation, training flags, hooks, parameters.
+
+    `sites` declares the attention of somebody's own module, where headlab does not find it by itself; `example` is a
+    batch that the model takes, needed where the model is not from transformers.
     """
 
-    def __init__(self, model: Any, *, example: Batch | None = None) -> None:
+    def __init__(
+        self, model: Any, sites: Sequence[DeclaredSite] | None = None, *, example: Batch | None = None
+    ) -> None:
         self.checkpoint = None if isinstance(model, nn.Module) else model
         self.model: nn.Module = model if isinstance(model, nn.Module) else model.model
         example = example_batch(self.model) if example is None else example.to(self.device)
-        finding = probe_and_prove(self.model, example)
+        finding = probe_and_prove(self.model, example) if sites is None else prove_declared(self.model, example, sites)
         self.sites, self.view, self.proofs, self.unseen = finding.sites, finding.view, finding.proofs, finding.unseen
         self._grams: dict[tuple[str, int], Tensor | None] = {}
         self._trunk = self._find_trunk(example)
@@ -52,7 +59,8 @@ class Heads:
 
     @property
     def tier(self) -> int:
-        """1: by the attention interface; 2: by a tap; 3: only the maps that the model returns, nothing to remove."""
+        """1: by the attention interface; 2: by a tap; 3: only the maps that the model returns, nothing to remove; 0: by
+        the modules that were declared."""
         return self.view.tier
 
     @property
@@ -104,6 +112,8 @@ class Heads:
         for name in statistics or ():
             if name not in STATISTICS:
                 raise unknown_name("statistic", name, STATISTICS)
+        if not any(site.seen for site in self.sites):
+            self._need_sight(self.sites)
         observation = observe(
             self, batches, [load_label(name) for name in dict.fromkeys(labels)], seed=seed, progress=progress
         )
@@ -169,6 +179,13 @@ class Heads:
             raise UnsupportedModelError(f"{site.name} has no single output projection whose input could be a mean.",
                                         "Use zero ablation with this model.")  # fmt: skip
 
+    def _need_sight(self, sites: Iterable[Site]) -> None:
+        """Refuse to show what cannot be seen: a layer that was declared without its weights."""
+        blind = next((site for site in sites if not site.seen), None)
+        if blind is not None:
+            raise UnsupportedModelError(f"The {blind.kind} layer {blind.layer} was declared without weights.",
+                                        "Name a module that returns its attention as `weights`.")  # fmt: skip
+
     def _need_gates(self, what: str) -> None:
         if self.tier == 3:
             reason = next(proof.detail for proof in self.proofs if not proof.passed)
@@ -203,6 +220,7 @@ class Heads:
         chosen = None
         if layers is not None or heads is not None:
             chosen = self._chosen(layers, heads)
+        self._need_sight(site for site in self.sites if chosen is None or site.key in chosen)
         with seam.evaluating(self.model):
             return capture_maps(self.model, batch.to(self.device), self.sites, self.view, chosen)
 
@@ -238,7 +256,8 @@ class Heads:
         """One forward pass for what it shows on the way: without the language-model head where there is one."""
         inputs = {name: value for name, value in batch.inputs.items() if name != "labels"}
         parameters = inspect.signature(self._trunk.forward).parameters
-        if "use_cache" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        anything = isinstance(self.model, PreTrainedModel) and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        if "use_cache" in parameters or anything:
             inputs["use_cache"] = False  # keys and values of all layers would be kept for nothing
         self._trunk(**inputs)
 

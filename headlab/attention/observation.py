@@ -14,7 +14,7 @@ from headlab.attention.passes import BatchPass
 from headlab.attention.readers import LabelPlan
 from headlab.attention.sites import Site
 from headlab.attention.statistics import ROW_STATISTICS, STATISTICS
-from headlab.errors import DataError
+from headlab.errors import DataError, UnsupportedModelError
 from headlab.labels import Evidence, Label, Subject, confirmed, joined, label_columns
 from headlab.models.batch import Batch
 
@@ -118,6 +118,10 @@ def observe(
     if given.n_texts == 0:
         raise DataError("There is no text to observe.", "Give at least one text of two tokens.")
     own = []
+    if any(label.input is not None for label in labels) and getattr(heads.model, "config", None) is None:
+        name = next(label.name for label in labels if label.input is not None)
+        raise UnsupportedModelError(f"The label {name} brings its own texts, and {type(heads.model).__name__} has no "
+                                    "config that says which tokens it takes.", "Leave the label out.")  # fmt: skip
     for brought in dict.fromkeys(label.input for label in labels if label.input is not None):
         observation = Observation(heads, [label for label in labels if label.input == brought], seed=seed)
         for batch in brought.batches(subject_of(heads, seed)):

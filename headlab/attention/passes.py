@@ -50,7 +50,7 @@ class BatchPass:
         ):
             heads.forward(self.batch)
         self._close()
-        missed = [site for site in heads.sites if site.key not in self.read]
+        missed = [site for site in heads.sites if site.seen and site.key not in self.read]
         if missed:
             raise ProofError(
                 f"A pass went by without {missed[0].kind} layer {missed[0].layer} being seen.",
@@ -111,7 +111,7 @@ class BatchPass:
         if gram is None:
             return
         queries, _ = self.sides(site.kind)
-        slices = per_head(entering, site).float().view(*queries.ids.shape, site.n_heads, site.value_dim)
+        slices = per_head(entering, site).float().reshape(*queries.ids.shape, site.n_heads, site.value_dim)
         squares = torch.einsum("bqhd,hde,bqhe->bhq", slices, gram.to(slices), slices)
         rows = squares.clamp_min(0).sqrt().unsqueeze(0)
         counted = torch.stack([queries.valid, queries.valid & ~queries.special]).unsqueeze(0)

@@ -24,7 +24,7 @@ class Probe:
     numbers: list[int]  # which call of its module each one is
     calls_per_pass: Counter[int]  # by module, those included that are no attention
     projections: dict[int, tuple[nn.Module, int, bool]]  # by call: module, its n-th call, direct
-    widths: dict[int, int]  # by call: width of the projection's input
+    entering: dict[int, torch.Size]  # by call: shape of the projection's input
     output: Tensor
 
 
@@ -43,7 +43,7 @@ class _Recorder:
         self.outputs: list[Tensor] = []
         self.leaves: list[Tensor] = []
         self.projections: dict[int, tuple[nn.Module, int, bool]] = {}
-        self.widths: dict[int, int] = {}
+        self.entering: dict[int, torch.Size] = {}
         self.call_counter, self.module_counter = CallCounter(), CallCounter()
 
     def handler(self, call: AttentionCall) -> Tensor | None:
@@ -70,7 +70,7 @@ class _Recorder:
         same = self.calls[index].weights is None and entering.numel() == output.numel()
         direct = same and torch.equal(entering.detach().reshape(-1), output.reshape(-1))
         self.projections[index] = (module, number, direct)
-        self.widths[index] = entering.shape[-1]
+        self.entering[index] = entering.shape
 
     def _depends(self, entering: Tensor, index: int) -> bool:
         call, output = self.calls[index], self.outputs[index]
@@ -94,7 +94,7 @@ def record(model: nn.Module, batch: Batch, engage: Engage, *, own_eager: bool) -
         for hook in hooks:
             hook.remove()
     return Probe(
-        recorder.calls, recorder.numbers, recorder.call_counter.made, recorder.projections, recorder.widths,
+        recorder.calls, recorder.numbers, recorder.call_counter.made, recorder.projections, recorder.entering,
         result.detach(),
     )  # fmt: skip
 
@@ -122,15 +122,20 @@ def sites_of(model: nn.Module, probe: Probe, batch: Batch) -> list[Site]:
         module, number, direct = probe.projections.get(index, (None, 0, False))
         value_dim = call.value.shape[-1]
         if call.weights is not None:
-            value_dim = probe.widths.get(index, 0) // call.n_heads
+            value_dim = probe.entering.get(index, (0,))[-1] // call.n_heads
         sites.append(Site(
             kind=_kind(call, batch), layer=-1, name=names[id(call.module)], module=call.module,
             call=probe.numbers[index], calls_per_pass=probe.calls_per_pass[id(call.module)],
             n_heads=call.n_heads, n_kv_heads=call.key.shape[1], head_dim=call.query.shape[-1], value_dim=value_dim,
             causal=_is_causal(call), projection=module, projection_name=names.get(id(module), ""),
-            projection_call=number, direct=direct,
+            projection_call=number, direct=direct, tokens_first=_tokens_first(call, probe.entering.get(index), batch),
         ))  # fmt: skip
     return _with_layers(sites)
+
+
+def _tokens_first(call: AttentionCall, entering: torch.Size | None, batch: Batch) -> bool:
+    """Whether a projection's input is (token, batch, width)."""
+    return entering is not None and entering[:-1] == (call.query.shape[2], len(batch)) and entering[0] != len(batch)
 
 
 def _kind(call: AttentionCall, batch: Batch) -> str:

@@ -43,7 +43,7 @@ def probe_and_prove(model: nn.Module, batch: Batch) -> Finding:
     Raises UnsupportedModelError, with the reason of every way tried, where there is none.
     """
     with seam.evaluating(model):
-        native = _native_output(model, batch)
+        native = native_output(model, batch)
         eager = _eager_maps(model, batch)
         best: Finding | None = None
         reasons = []
@@ -72,7 +72,8 @@ def probe_and_prove(model: nn.Module, batch: Batch) -> Finding:
     )
 
 
-def _native_output(model: nn.Module, batch: Batch) -> Tensor:
+def native_output(model: nn.Module, batch: Batch) -> Tensor:
+    """What the model returns without headlab; UnsupportedModelError where its forward fails on the batch."""
     try:
         with torch.no_grad():
             return output_tensor(run(model, batch))
@@ -111,11 +112,11 @@ def _prove(model: nn.Module, batch: Batch, view: View, native: Tensor, eager: di
     sites = sites_of(model, probe, batch)
     with torch.no_grad():
         maps, unseen = _maps_equal(model, batch, sites, view, eager)
-        gates = _gates_equal(model, batch, sites, view, native)
+        gates = gates_equal(model, batch, sites, view, native)
         if not gates.passed:
             # Something between the heads and the projection mixes them (a norm, a router): gate before it.
             early = [replace(site, projection=None, projection_name="", direct=False) for site in sites]
-            again = _gates_equal(model, batch, early, view, native)
+            again = gates_equal(model, batch, early, view, native)
             sites, gates = (early, again) if again.passed else (sites, gates)
     proofs += [maps, gates]
     for proof in proofs:
@@ -196,7 +197,7 @@ def capture_maps(
     return maps
 
 
-def _gates_equal(model: nn.Module, batch: Batch, sites: list[Site], view: View, native: Tensor) -> Proof:
+def gates_equal(model: nn.Module, batch: Batch, sites: list[Site], view: View, native: Tensor) -> Proof:
     """Heads scaled where they are computed and at the projection's input give the same outputs, and other than native.
 
     The two are independent ways to gate a head; that they agree, each head with a gate of its own, shows that every
@@ -207,7 +208,8 @@ def _gates_equal(model: nn.Module, batch: Batch, sites: list[Site], view: View, 
     if any(site.head_dim == 0 for site in lacking):
         return Proof(name, False, f"no output projection was found for {lacking[0].name}")
     generator = torch.Generator().manual_seed(0)
-    gates = {s.key: (0.5 + torch.rand(s.n_heads, generator=generator) / 2).to(native) for s in sites}
+    seen = [site for site in sites if site.seen]
+    gates = {s.key: (0.5 + torch.rand(s.n_heads, generator=generator) / 2).to(native) for s in seen}
     with view.engage(model, site_handler(sites, no_reader, own_eager=view.own_eager, gates=gates)):
         at_function = output_tensor(run(model, batch))
     values = {site.key: gates[site.key] for site in lacking}

@@ -40,14 +40,21 @@ class Site:
     projection_name: str = ""
     projection_call: int = 0
     direct: bool = False  # the projection's input is the attention output itself, head beside head
+    tokens_first: bool = False  # the projection's input is (token, batch, width)
+    seen: bool = True  # its attention is shown; where not, heads can only be gated
 
     @property
     def key(self) -> tuple[str, int]:
         return self.kind, self.layer
 
     def weight(self) -> Tensor | None:
-        """The projection's weight as (head, value_dim, model width); None where it is not one matrix."""
-        weight = getattr(self.projection, "weight", None)
+        """The projection's weight as (head, value_dim, model width); None where it is not one matrix.
+
+        Other classes than Linear need not multiply by their `weight` as it stands: a LoRA layer adds to it.
+        """
+        if not isinstance(self.projection, (nn.Linear, Conv1D)):
+            return None
+        weight = self.projection.weight
         if not isinstance(weight, Tensor) or weight.dim() != 2 or weight.is_meta or not weight.is_floating_point():
             return None
         rows = weight if isinstance(self.projection, Conv1D) else weight.T
