@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FINE_WEIGHTS = 400_000  # up to so many weights on a page, each gets 16 bits; beyond, 8
+FINE_WEIGHTS = 400_000  # so many weights of a page, those of its smallest maps, get 16 bits each; the others 8
 BUDGET = 6_000_000  # characters that all maps of a page may take
 FLOOR = 1e-3  # weights below are left out, or below a tenth of the uniform weight where that is less
 
@@ -60,13 +60,24 @@ def unpack(packed: PackedMap) -> np.ndarray:
 def pack_all(maps: Iterable[np.ndarray], budget: int = BUDGET) -> tuple[list[PackedMap], int]:
     """Pack maps in the order they come until the budget is spent; returns them and the characters they take."""
     maps = list(maps)
-    bits = 16 if sum(weights.size for weights in maps) <= FINE_WEIGHTS else 8
+    fine = _fine_size([weights.size for weights in maps])
     packed: list[PackedMap] = []
     spent = 0
     for weights in maps:
-        item = pack(weights, bits)
+        item = pack(weights, 16 if weights.size <= fine else 8)
         spent += len(item.data)
         if spent > budget:
             return packed, spent - len(item.data)
         packed.append(item)
     return packed, spent
+
+
+def _fine_size(sizes: list[int]) -> int:
+    """Maps up to this size get 16 bits: the greatest size for which all maps up to it are few enough together."""
+    total, fine = 0, 0
+    for size in sorted(set(sizes)):
+        total += size * sizes.count(size)
+        if total > FINE_WEIGHTS:
+            break
+        fine = size
+    return fine

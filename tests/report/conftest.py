@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,10 @@ import pytest
 from headlab.report.maps import AttentionMap, save_maps
 from headlab.report.page import write_report
 from headlab.tables import HEAD_INDEX, SWEEP_COLUMNS, save
+
+sys.path.append(str(Path(__file__).parent))  # for browser.py
+
+import browser
 
 LABELS = {
     "previous_token": ("prev_mass", 0.5),
@@ -218,3 +223,15 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     maps = make_maps(["[CLS]", "<script>alert(1)</script>", "##ed", "[SEP]"], [("encoder", 0, 2), ("encoder", 4, 2)])
     folder = write(tmp_path_factory.mktemp("runs") / "minilm", heads=heads, sweep=sweep, maps=maps)
     return SimpleNamespace(folder=folder, heads=heads, sweep=sweep, report=write_report(folder))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A headless browser; tests that ask for it are skipped where there is none, and fail where CI is set."""
+    with browser.chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def open_page() -> type[browser.Opened]:
+    return browser.Opened
