@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from headlab.attention.running import REPLICATES, RunningSums
 from headlab.attention.sites import Site
-from headlab.attention.statistics import MAX_OFFSET, ROW_STATISTICS
+from headlab.attention.statistics import MAX_OFFSET, ROW_STATISTICS, TextSums
 from headlab.labels import Evidence, Label
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class SiteSums:
         self.targets = RunningSums(heads, len(plan.targets), range(len(plan.targets)))
         self.shares = RunningSums(heads, len(plan.contributions))
         self.copying = RunningSums(heads, 1, range(1))
+        self.by_text = RunningSums(heads, len(plan.by_text))
         offsets = 2 * MAX_OFFSET + 1
         searched = [name for name in ("offset_mass", "offset_hits") if name in read]
         self.offsets: dict[str, Halves] = {name: Halves(heads, offsets) for name in searched}
@@ -57,7 +59,21 @@ class SiteSums:
         evidence, extra = self._evidence(label)
         if label in self.plan.contributions:
             extra["norm_share"] = self.shares.mean()[:, self.plan.contributions.index(label)]
+        if label in self.plan.by_text:
+            extra["share"] = self.by_text.mean()[:, self.plan.by_text.index(label)]
         return evidence, extra
+
+    def add_rows(self, sums: TextSums, weights: np.ndarray) -> None:
+        """Add a batch's row statistics, and for labels that ask for it on how many texts each is above threshold."""
+        self.rows.add(sums, weights)
+        if self.plan.by_text:
+            items = [2 * ROW_STATISTICS.index(label.statistic) for label in self.plan.by_text]
+            value, count, chance = sums.value[:, :, items], sums.count[:, items], sums.chance[:, items]
+            n = count.clamp_min(1)
+            limits = [label.threshold_at((chance / n)[:, i].cpu().numpy()) for i, label in enumerate(self.plan.by_text)]
+            limit = torch.from_numpy(np.stack(limits, -1)).to(value)[:, None]
+            above = ((value / n[:, None] > limit) & (count[:, None] > 0)).double()
+            self.by_text.add(TextSums(above, (count > 0).double(), chance))
 
     def _evidence(self, label: Label) -> tuple[Evidence, Extra]:
         if label.statistic in ("offset_mass", "offset_hits"):

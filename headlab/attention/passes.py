@@ -102,7 +102,7 @@ class BatchPass:
         self.open = None
         self.read.add(site.key)
         sums = self.observation.sums[site.key]
-        sums.rows.add(statistics.sums(), self.weights)
+        sums.add_rows(statistics.sums(), self.weights)
         readers.add_to(sums, statistics, self.weights, self.odd)
 
     def _read_contribution(self, site: Site, entering: Tensor) -> None:

@@ -31,6 +31,7 @@ class LabelPlan:
     contributions: list[Label]
     pairs: list[Label]
     pair_names: list[str]
+    by_text: list[Label]
     offset_mass: bool
     offset_hits: bool
     copying: bool
@@ -46,6 +47,7 @@ class LabelPlan:
             pair_names=list(dict.fromkeys(
                 name for label in labels if label.pair for name in (label.pair, *label.beside)
             )),
+            by_text=[label for label in labels if label.by_text],
             offset_mass="offset_mass" in read, offset_hits="offset_hits" in read, copying="copying" in read,
         )  # fmt: skip
 

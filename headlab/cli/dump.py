@@ -10,7 +10,7 @@ import typer
 
 from headlab.cli.options import DataOptions, Json, Model, ModelOptions, RunOptions, TalkOptions, names, numbers, require
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
-from headlab.errors import UsageError
+from headlab.errors import DataError, UsageError
 from headlab.registry import Registry
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ SHOWN = ("name", "labels", "entropy_norm", "max_weight", "first_mass", "separato
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results.", show_default=False)]
 Text = Annotated[Path | None, typer.Option("--text", help="UTF-8 text file, one text a line (.gz too).")]
+Conllu = Annotated[Path | None, typer.Option("--conllu", help="Treebank: its sentences, and syntactic labels.")]
+Mentions = Annotated[Path | None, typer.Option("--mentions", help="Coreferent mentions, for the label coreference.")]
+Alignments = Annotated[
+    str | None, typer.Option("--alignments", help="SOURCE,TARGET,GOLD files (Pharaoh), for the label alignment.")
+]
 TaskName = Annotated[str | None, typer.Option("--task", help="Read the texts of a task (`headlab list tasks`).")]
 Labels = Annotated[str | None, typer.Option("--labels", help="A,B or none; all labels without it.")]
 Statistics = Annotated[str | None, typer.Option("--statistics", help="A,B; all statistics without it.")]
@@ -39,21 +44,24 @@ def dump(
     model: Model, opened: ModelOptions, data: DataOptions, run: RunOptions, talk: TalkOptions, out: Out,
     text: Text = None, task: TaskName = None, labels: Labels = None, statistics: Statistics = None,
     maps: MapCount = 0, layers: Layers = None, heads: HeadNames = None, json: Json = False,
+    conllu: Conllu = None, mentions: Mentions = None, alignments: Alignments = None,
 ) -> None:  # fmt: skip
     """Statistics and labels of every head; without --text or --task, of a few pages that come with headlab."""
     from headlab.cli import opening
 
-    wanted = Wanted(labels, statistics, maps, layers, heads)
+    files = {"conllu": conllu, "mentions": mentions, "alignments": names(alignments) or None}
+    wanted = Wanted(labels, statistics, maps, layers, heads, {name: found for name, found in files.items() if found})
     if task is not None:
         require(Registry("headlab.tasks", "task", hyphenated=True), task)
-    if text is not None and task is not None:
-        raise UsageError("--text and --task both name the texts.", "Give one of them.")
+    named = [f"--{name}" for name, given in (("text", text), ("task", task), ("conllu", conllu)) if given is not None]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} all name the texts.", "Give one of them.")
     if data.data is not None and task is None:
         raise UsageError("--data belongs to a task, and there is no --task.", "Add --task NAME, or use --text FILE.")
     opening.check_folder(out)
     with Progress(quiet=talk.quiet) as progress:
         progress.step(f"opening {model}")
-        texts = _task_texts(task, model, opened, data, run) if task else _plain_texts(model, opened, data, text)
+        texts = _task_texts(task, model, opened, data, run) if task else _plain_texts(model, opened, data, text, conllu)
         paths, table = _observe(texts, wanted, out, run, progress)
     if json:
         print_json({"paths": paths, "notes": texts.notes, "heads": rows(table)})
@@ -63,19 +71,41 @@ def dump(
     print(table_text(_named(table), SHOWN, SHOWN_ROWS))
 
 
+# Labels that read a file of their own, and the option that names it.
+FILES_OF = {"syntactic": "conllu", "coreference": "mentions", "alignment": "alignments"}
+
+
+def _sha256(paths: Path | list[str]) -> str:
+    files = paths if isinstance(paths, list) else [paths]
+    found = hashlib.sha256()
+    for path in files:
+        try:
+            found.update(Path(path).read_bytes())
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}.", "Give the path of a file.") from error
+    return found.hexdigest()
+
+
 class Wanted:
     """What a dump is asked for beside the texts; unknown names are refused before a model is loaded."""
 
     def __init__(
-        self, labels: str | None, statistics: str | None, maps: int, layers: str | None, heads: str | None
-    ) -> None:
+        self, labels: str | None, statistics: str | None, maps: int, layers: str | None, heads: str | None,
+        given: dict[str, Any],
+    ) -> None:  # fmt: skip
         from headlab.errors import unknown_name
-        from headlab.labels import LABELS, default_labels
+        from headlab.labels import LABELS, default_labels, load_labels
         from headlab.tables import STATISTICS
 
-        self.labels = default_labels() if labels is None else [] if labels == "none" else names(labels)
+        needing = [name for name, option in FILES_OF.items() if option in given]
+        self.labels = default_labels() + needing if labels is None else [] if labels == "none" else names(labels)
         for label in self.labels:
             require(LABELS, label.partition(":")[0])
+        for label, option in FILES_OF.items():
+            if option not in given and any(name.partition(":")[0] == label for name in self.labels):
+                raise UsageError(f"The label {label} reads a file, and there is no --{option}.", f"Add --{option}.")
+        self.files = {name: _sha256(paths) for name, paths in given.items()}
+        self._read = load_labels(self.labels, **given)
         self.statistics = names(statistics) or None
         for statistic in self.statistics or ():
             if statistic not in STATISTICS:
@@ -87,7 +117,12 @@ class Wanted:
 
     def as_signature(self) -> dict[str, Any]:
         """The part of it that decides what is in the files."""
-        return vars(self)
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    @property
+    def loaded(self) -> list[Any]:
+        """The labels themselves, with the files that they read."""
+        return self._read
 
 
 class Texts:
@@ -97,13 +132,20 @@ class Texts:
         self.checkpoint, self.batches, self.signature, self.notes = checkpoint, batches, signature, notes
 
 
-def _plain_texts(model: str, opened: ModelOptions, data: DataOptions, path: Path | None) -> Texts:
-    """The lines of a text file, or the prose that comes with headlab."""
+def _plain_texts(
+    model: str, opened: ModelOptions, data: DataOptions, path: Path | None, conllu: Path | None = None
+) -> Texts:
+    """The lines of a text file, the sentences of a treebank, or the prose that comes with headlab."""
     from headlab.cli.opening import open_checkpoint
     from headlab.models.demo import demo_prose
     from headlab.models.texts import batches, encode_texts, read_texts
 
-    lines = (read_texts(path) if path else demo_prose())[: data.limit]
+    if conllu:
+        from headlab.models.conllu_text import read_conllu
+
+        lines, path = [sentence.text for sentence in read_conllu(conllu)][: data.limit], conllu
+    else:
+        lines = (read_texts(path) if path else demo_prose())[: data.limit]
     checkpoint = open_checkpoint(model, opened)
     encoded = encode_texts(checkpoint, lines, max_length=data.max_length)
     source = {
@@ -143,7 +185,7 @@ def _observe(
         save_table(table, out, "heads", run.format.value)  # the same table, perhaps in another format now
         return files(out), table
     progress.step("observing")
-    table = heads.observe(texts.batches, wanted.labels, wanted.statistics, seed=run.seed, progress=progress)
+    table = heads.observe(texts.batches, wanted.loaded, wanted.statistics, seed=run.seed, progress=progress)
     save_table(table, out, "heads", run.format.value)
     progress.step("drawing")
     if kept:

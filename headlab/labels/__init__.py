@@ -59,6 +59,7 @@ class Label:
     beside: tuple[str, ...] = ()  # (sure, possible) pairs: the alignment error rate is shown too
     margin: float | None = None
     keys: KeyClass | None = None
+    by_text: bool = False  # the share of texts on which the statistic is above the threshold is shown too
     frequencies: bool = False  # needs the token frequencies of all texts
 
     def threshold_at(self, chance: np.ndarray) -> np.ndarray:

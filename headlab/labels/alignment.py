@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headlab.errors import UsageError
 from headlab.labels import Label, Subject
 from headlab.labels._word_pairs import Instance, as_extra, with_offsets
 
@@ -67,6 +68,8 @@ def _instances(number: int, pair: AlignedPair, sources: set[int], targets: set[i
 
 def labels(source: Sequence[str | Path], which: str = "") -> list[Label]:
     """The label for (source, target, gold) files; DataError where they cannot be read."""
+    if len(source) != 3:
+        raise UsageError(f"{len(source)} files were given for alignments.", "Give three: source, target, gold links.")
     files = GoldAlignments(*(str(path) for path in source))
     files.pairs()
     return [Label(
