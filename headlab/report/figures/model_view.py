@@ -33,7 +33,8 @@ def model_view(
     if not shown:
         raise DataError("There are no attention maps to draw.", "Store some: headlab dump --maps N.")
     layers, heads = max(m.layer for m in shown) + 1, max(m.head for m in shown) + 1
-    side = min(PIXELS, max(max(m.weights.shape) for m in shown))
+    longest = max(max(m.weights.shape) for m in shown)
+    side = math.ceil(longest / math.ceil(longest / PIXELS))
     step = side + GAP
     canvas = np.full((layers * step - GAP, heads * step - GAP), np.nan)
     for m in shown:

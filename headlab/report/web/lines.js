@@ -1,7 +1,7 @@
 // Attention as lines from query tokens (left) to key tokens (right), one colour for each head; only what is in view is drawn.
 
 const ROW = 20; // pixels of a token
-const MOST_LINES = 4000; // drawn at once, the strongest of those in view
+const MOST_LINES = 2500; // drawn at once, the strongest of those in view
 
 class Lines {
   // `heads` is [{map, weights, colour}], all on one text.
@@ -20,6 +20,7 @@ class Lines {
     place.append(this.scroll, this.note);
     this.width = Math.min(Math.max((place.clientWidth || 700) - 18, 240), 760);
     this.column = Math.min(150, this.width * 0.3);
+    this.drawn = this.count();
     this.scroll.addEventListener("scroll", () => this.later());
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerdown", (event) => this.point(event));
@@ -42,26 +43,51 @@ class Lines {
     return y > -ROW && y < this.view + ROW;
   }
 
-  // Lines with at least one end in view and at least the threshold, or those of the token that is attended to.
-  visibleLines() {
+  // Calls visit(weight, i, j, h) for the lines with an end in view, or those of the token that is attended to.
+  eachLine(visit) {
     const { queries, keys } = this.options.tokens;
-    const found = [];
-    let drawn = 0;
-    this.heads.forEach((head, h) => {
-      const nKeys = head.map.shape[1];
-      for (let i = 0; i < queries.length; i++) {
-        const queryInView = this.inView(this.y(i)), start = queries[i] * nKeys;
-        for (let j = 0; j < keys.length; j++) {
-          const weight = head.weights[start + keys[j]];
-          if (weight < this.options.threshold || weight === 0) continue;
-          drawn++;
-          if (this.focus && (this.focus.side === "query" ? this.focus.at !== i : this.focus.at !== j)) continue;
-          if (queryInView || this.inView(this.y(j))) found.push([weight, i, j, h]);
+    const first = Math.max(0, Math.floor((this.scroll.scrollTop - 24) / ROW) - 1), last = first + Math.ceil(this.view / ROW) + 2;
+    const only = (side) => (this.focus && this.focus.side === side ? this.focus.at : null);
+    const query = only("query"), key = only("key");
+    this.heads.forEach(({ weights, map }, h) => {
+      for (let i = query ?? 0; i < (query === null ? queries.length : query + 1); i++) {
+        const seen = (i >= first && i <= last) || this.focus;
+        const from = key ?? (seen ? 0 : first), to = key === null ? Math.min(keys.length, seen ? keys.length : last + 1) : key + 1;
+        for (let j = from, start = queries[i] * map.shape[1]; j < to; j++) {
+          const weight = weights[start + keys[j]];
+          if (weight >= this.options.threshold && weight > 0) visit(weight, i, j, h);
         }
       }
     });
-    this.drawn = drawn;
-    return found.length > MOST_LINES ? found.sort((a, b) => b[0] - a[0]).slice(0, MOST_LINES) : found;
+  }
+
+  // The strongest lines, at most MOST_LINES: counted into bins first, since sorting millions takes long.
+  visibleLines() {
+    const bins = new Int32Array(512), bin = (weight) => Math.floor(Math.sqrt(Math.min(1, weight)) * 511);
+    this.eachLine((weight) => { bins[bin(weight)]++; });
+    let least = 511, room = MOST_LINES;
+    while (least > 0 && room - bins[least] > 0) room -= bins[least--];
+    const found = [];
+    let total = 0;
+    this.eachLine((weight, i, j, h) => {
+      total++;
+      const place = bin(weight);
+      if (place > least || (place === least && room-- > 0)) found.push([weight, i, j, h]);
+    });
+    this.left = total - found.length;
+    return found;
+  }
+
+  count() {
+    const { queries, keys } = this.options.tokens;
+    let count = 0;
+    for (const { weights, map } of this.heads) {
+      for (const query of queries) for (const key of keys) {
+        const weight = weights[query * map.shape[1] + key];
+        count += weight >= this.options.threshold && weight > 0;
+      }
+    }
+    return count;
   }
 
   draw() {
@@ -92,7 +118,7 @@ class Lines {
     pen.textAlign = "left";
     pen.fillText("keys", right, 10);
     const all = queries.length * keys.length * this.heads.length;
-    const cut = lines.length === MOST_LINES ? ` Of those in view the strongest ${MOST_LINES}.` : "";
+    const cut = this.left ? ` Of those in view the strongest ${MOST_LINES}.` : "";
     this.note.textContent = `Lines below ${formatWeight(this.options.threshold)} are not drawn: ${this.drawn} of ${all} are.${cut}`;
   }
 
