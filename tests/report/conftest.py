@@ -216,6 +216,11 @@ def write_run(tmp_path: Path) -> Callable[..., Path]:
     return lambda name, **contents: write(tmp_path / name, **contents)
 
 
+@pytest.fixture
+def small_run(write_run: Callable[..., Path], small_heads: pd.DataFrame) -> Path:
+    return write_run("small", heads=small_heads)
+
+
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """A run with everything in it and its report, written once; tests only read it."""

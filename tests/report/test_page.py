@@ -70,11 +70,6 @@ def read(path: Path) -> Page:
     return Page(path.read_text(encoding="utf-8"))
 
 
-@pytest.fixture
-def small_run(write_run: Write, small_heads: pd.DataFrame) -> Path:
-    return write_run("small", heads=small_heads)
-
-
 @pytest.fixture(scope="module")
 def whole(whole_run: SimpleNamespace) -> Page:
     return read(whole_run.report)
