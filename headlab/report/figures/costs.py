@@ -15,7 +15,7 @@ from headlab.report.figures.style import COLOURS, ONE_COLUMN, figure_of, new_fig
 TITLES = {
     "parameters": "parameters",
     "flops_per_token": "operations per token",
-    "kv_bytes_per_token": "key-value cache per token (bytes)",
+    "kv_cache_bytes_per_token": "key-value cache per token (bytes)",
 }
 
 
