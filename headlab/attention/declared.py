@@ -16,8 +16,10 @@ from headlab.attention import seam
 from headlab.attention.edits import edits_at_projections, scaling_by
 from headlab.attention.masks import KINDS
 from headlab.attention.proofs import SMALLEST_EFFECT, Finding, gates_equal, native_output
+from headlab.attention.refusals import check_model
 from headlab.attention.sites import Proof, Site, difference, output_tensor, run, tolerance
 from headlab.attention.tap import weights_call
+from headlab.attention.torch_modules import opened
 from headlab.attention.views import View, no_reader, site_handler
 from headlab.errors import UnsupportedModelError, UsageError, unknown_name
 from headlab.models.batch import Batch
@@ -55,6 +57,7 @@ def prove_declared(model: nn.Module, batch: Batch, declared: Sequence[DeclaredSi
 
     Raises UsageError for a declaration that does not fit the model, UnsupportedModelError where a proof fails.
     """
+    check_model(model, batch)
     _check_names(model, declared)
     with seam.evaluating(model), torch.no_grad():
         native = native_output(model, batch)
@@ -111,7 +114,8 @@ def _meet(model: nn.Module, batch: Batch, declared: Sequence[DeclaredSite]) -> _
         for name in {name for site in declared for name in (site.projection, site.weights) if name}
     ]
     try:
-        run(model, batch)
+        with seam.uncompiled(), opened(model):
+            run(model, batch)
     finally:
         for hook in hooks:
             hook.remove()
@@ -221,7 +225,8 @@ def _view_of(sites: Sequence[Site]) -> View:
 
         hooks = [module.register_forward_hook(show) for module in modules.values()]
         try:
-            yield
+            with seam.uncompiled():
+                yield
         finally:
             for hook in hooks:
                 hook.remove()

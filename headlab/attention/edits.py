@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor, nn
 
+from headlab.attention import seam
 from headlab.attention.sites import CallCounter, Edit, Site
 from headlab.attention.torch_modules import opened
 from headlab.attention.views import View, no_reader, site_handler
@@ -79,7 +80,7 @@ def edits_at_projections(model: nn.Module, sites: Sequence[Site], edit: Edit) ->
     # A pass that failed half-way must not shift the count of the next one.
     hooks.append(model.register_forward_pre_hook(lambda module, arguments: counter.made.clear()))
     try:
-        with opened(model):
+        with seam.uncompiled(), opened(model):
             yield
     finally:
         for hook in hooks:

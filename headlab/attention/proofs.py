@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from headlab.attention import seam
 from headlab.attention.edits import edits_at_projections, scaling_by
 from headlab.attention.probe import record, sites_of
+from headlab.attention.refusals import check_model, without_attention
 from headlab.attention.returned import prove_returned_maps
 from headlab.attention.seam import AttentionCall
 from headlab.attention.sites import Proof, Site, difference, output_tensor, run, tolerance
@@ -21,6 +22,7 @@ from headlab.models.batch import Batch
 
 # Relative change of the outputs, below which a gate cannot be told from rounding.
 SMALLEST_EFFECT = 1e-6
+NOTHING_SEEN = "no attention was seen"
 
 
 class Unproven(Exception):
@@ -42,6 +44,7 @@ def probe_and_prove(model: nn.Module, batch: Batch) -> Finding:
 
     Raises UnsupportedModelError, with the reason of every way tried, where there is none.
     """
+    check_model(model, batch)
     with seam.evaluating(model):
         native = native_output(model, batch)
         eager = _eager_maps(model, batch)
@@ -65,6 +68,8 @@ def probe_and_prove(model: nn.Module, batch: Batch) -> Finding:
         if proof.passed:
             refused = Proof("heads can be removed", False, "; ".join(reasons))
             return Finding(sites, MAPS, [proof, refused])
+    if not eager and all(reason.endswith(NOTHING_SEEN) for reason in reasons):
+        raise without_attention(model)
     reasons.append(f"maps: {proof.detail}")
     raise UnsupportedModelError(
         f"{type(model).__name__}: nothing can be proven about its heads ({'; '.join(reasons)}).",
@@ -104,7 +109,7 @@ def _prove(model: nn.Module, batch: Batch, view: View, native: Tensor, eager: di
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise Unproven(_first_line(error)) from error
     if not probe.calls:
-        raise Unproven("no attention was seen")
+        raise Unproven(NOTHING_SEEN)
     gap = difference(probe.output, native, batch)
     if gap > tolerance(model):
         raise Unproven(f"outputs differ by {gap:.1e}")

@@ -53,6 +53,8 @@ Handler = Callable[[AttentionCall], Tensor | None]
 
 _handlers: dict[int, Handler] = {}  # by id of the attention module
 _changed: dict[int, tuple[int, Any]] = {}  # by id of a configuration: how many use it now, its own implementation
+_uncompiled = 0  # in how many places compiled code is not to run
+_stances: list[Any] = []  # what puts torch's own setting back
 _lock = threading.Lock()
 
 
@@ -153,12 +155,35 @@ def engaged(model: nn.Module, handler: Handler) -> Iterator[None]:
             raise RuntimeError("The model is already being observed; finish that first.")
         _handlers.update(dict.fromkeys(modules, handler))
     try:
-        with implementation(model, NAME):
+        with uncompiled(), implementation(model, NAME):
             yield
     finally:
         with _lock:
             for key in modules:
                 _handlers.pop(key, None)
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Inside, what torch.compile has compiled runs as plain Python: compiled code heeds no hook that comes later.
+
+    Compiled code is kept and used again afterwards. The switch is torch's own and one for all threads.
+    """
+    global _uncompiled
+    if "torch._dynamo" not in sys.modules:  # nothing has been compiled
+        yield
+        return
+    with _lock:
+        if not _uncompiled:
+            _stances.append(torch.compiler.set_stance("force_eager"))
+        _uncompiled += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _uncompiled -= 1
+            if not _uncompiled:
+                _stances.pop().__exit__(None, None, None)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headlab.attention import seam
 from headlab.attention.seam import AttentionCall, Handler
 from headlab.attention.torch_modules import opened
 
@@ -120,7 +121,7 @@ def tapped(model: nn.Module, handler: Handler) -> Iterator[None]:
     entrances = {id(m): m for m in (model, getattr(model, "base_model", model))}  # either may be called
     hooks = [m.register_forward_pre_hook(note_batch, with_kwargs=True, prepend=True) for m in entrances.values()]
     try:
-        with opened(model), _Tap(model, handler, lambda: rows[0]):
+        with seam.uncompiled(), opened(model), _Tap(model, handler, lambda: rows[0]):
             yield
     finally:
         for hook in hooks:

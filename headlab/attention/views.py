@@ -75,7 +75,7 @@ def _maps_engaged(model: nn.Module, handler: seam.Handler) -> Iterator[None]:
             for attention in maps:
                 handler(weights_call(module, attention))
 
-    with seam.implementation(model, "eager"), seam.no_new_hooks(model):
+    with seam.uncompiled(), seam.implementation(model, "eager"), seam.no_new_hooks(model):
         hooks = [model.register_forward_pre_hook(ask, with_kwargs=True), model.register_forward_hook(read)]
         try:
             yield

@@ -70,6 +70,9 @@ def _explained(name: str, error: Exception, local: bool) -> CheckpointError:
             f"{name!r} is not in the local cache of the hub, and the hub cannot be reached.",
             f"Connect to the network (and unset HF_HUB_OFFLINE), name a folder, or try {_nearest_demo(name)}.",
         )
+    if "quantiz" in text:
+        return CheckpointError(f"{name!r} is quantised, and its weights cannot be read: {_first_line(error)}",
+                               "Open the checkpoint that it was made from.")  # fmt: skip
     return CheckpointError(f"{name!r} cannot be opened: {_first_line(error)}", "See the whole error with --debug.")
 
 
