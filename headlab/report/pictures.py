@@ -40,7 +40,8 @@ MOST_GRIDS = 4  # that a command leaves
 BRIEF = ("entropy_norm", "prev_mass", "separator_mass", "first_mass")
 _LABEL_CAPTION = (
     "Labels of all heads: letters = all labels of a head, colour = the one whose score is furthest above its threshold "
-    "(a fixed offset gives way to previous token, next token and itself). Hatched: no label is defined."
+    "(general ones, such as a fixed offset, give way to special ones, such as the previous token). "
+    "Hatched: no label is defined."
 )
 
 

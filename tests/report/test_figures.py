@@ -129,8 +129,7 @@ def test_label_map_colours_each_head_by_its_best_label(encoder_heads: pd.DataFra
     assert len(drawn) == 72
     for (_, layer, head), row in encoder_heads.iterrows():
         carried = [name for name in fake.labels if row[name]]
-        offsets = {"previous_token", "next_token", "self"}.intersection(carried)
-        rivals = [name for name in carried if name != "positional" or not offsets]
+        rivals = [name for name in carried if name != "positional" or carried == ["positional"]]
         margins = {n: (row[f"{n}_score"] - row[f"{n}_threshold"]) / (1 - row[f"{n}_threshold"]) for n in rivals}
         best = max(margins, key=lambda name: margins[name], default="none")
         cell = drawn[layer, head]

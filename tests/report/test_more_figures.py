@@ -132,7 +132,9 @@ def test_the_front_is_what_no_cut_beats(encoder_sweep: pd.DataFrame) -> None:
 
 
 def test_cost_bars_are_as_long_as_the_costs() -> None:
-    costs = pd.DataFrame({"parameters": [100.0, 80.0], "kv_cache_bytes_per_token": [512, 256]}, index=["whole", "pruned"])
+    costs = pd.DataFrame(
+        {"parameters": [100.0, 80.0], "kv_cache_bytes_per_token": [512, 256]}, index=["whole", "pruned"]
+    )
     figure = cost_bars(costs)
     assert [bar.get_width() for axes in figure.axes for bar in axes.patches] == [100, 80, 512, 256]
     assert any("80 %" in text.get_text() for text in figure.axes[0].texts)

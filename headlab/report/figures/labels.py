@@ -24,8 +24,23 @@ _KNOWN = {
     "separator": ("S", COLOURS[1]),
     "broad": ("B", COLOURS[6]),
     "sink": ("K", COLOURS[4]),
+    "positional_argmax": ("o", "#5FC9A8"),
+    "cls": ("C", "#882255"),
+    "punctuation": (",", "#CC6677"),
+    "vertical": ("V", "#AA4499"),
+    "local": ("L", "#88CCEE"),
+    "block": ("G", "#999933"),
+    "mixed": ("M", "#DDCC77"),
+    "rare_token": ("R", "#661100"),
+    "induction": ("i", "#332288"),
+    "duplicate_token": ("d", "#6699CC"),
+    "copying": ("c", "#44AA99"),
+    "retrieval": ("r", "#117733"),
+    "alignment": ("A", "#4477AA"),
+    "coreference": ("F", "#228833"),
 }
-_OFFSETS = ("previous_token", "next_token", "self")
+# Labels that say less than others that a head may carry with them: they never come first beside those.
+_GENERAL = ("positional", "positional_argmax", "local", "vertical", "block", "mixed")
 
 
 @styled
@@ -34,9 +49,9 @@ def label_map(
 ) -> Figure:
     """Draw one cell for each head: colour = main label, letters = all its labels, main one first.
 
-    The main label is, among those the head carries, the one whose score is furthest above its threshold; a fixed
-    offset gives way to the previous token, the next token or itself, which are fixed offsets too. Heads without a
-    label are pale, heads for which no label is defined are hatched. `ax` takes one Axes for each kind of attention.
+    The main label is, among those the head carries, the one whose score is furthest above its threshold; general
+    ones (a fixed offset, its neighbourhood) give way to special ones (the previous token). Heads without a label are pale,
+    heads for which no label is defined are hatched. `ax` takes one Axes for each kind of attention.
     Raises DataError where the table has no labels, UsageError for an unknown one.
     """
     heads = require_heads(heads)
@@ -70,8 +85,7 @@ def carried_labels(row: pd.Series, labels: Sequence[str]) -> list[str] | None:
     if all(pd.isna(row[name]) for name in labels):
         return None
     carried = [name for name in labels if not pd.isna(row[name]) and bool(row[name])]
-    special = any(name in _OFFSETS for name in carried)
-    return sorted(carried, key=lambda name: (special and name == "positional", -_margin(row, name)))
+    return sorted(carried, key=lambda name: (name in _GENERAL, -_margin(row, name)))
 
 
 def _margin(row: pd.Series, label: str) -> float:

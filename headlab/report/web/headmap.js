@@ -187,7 +187,7 @@ class HeadMap {
     const without = this.run.names.filter((_, row) => !carriedBy(this.run, row).length).length;
     chips.push(this.chip("none", "none", PAGE.palettes.pale, false, "", `none: ${without}`, "No label; hatched where none is defined."));
     this.legend.append(make("div", { class: "chips", role: "group", "aria-label": "Show only heads with a label" }, ...chips));
-    this.legend.append(make("p", { class: "soft", text: "Colour = main label, the one whose score is furthest above its threshold; letters = all labels. Press a label to show only its heads." }));
+    this.legend.append(make("p", { class: "soft", text: "Colour = main label, the one whose score is furthest above its threshold, special ones before general ones; letters = all labels. Press a label to show only its heads." }));
   }
 
   chip(name, value, colour, dark, mark, text, title) {
