@@ -50,8 +50,8 @@ def label_map(
     """Draw one cell for each head: colour = main label, letters = all its labels, main one first.
 
     The main label is, among those the head carries, the one whose score is furthest above its threshold; general
-    ones (a fixed offset, its neighbourhood) give way to special ones (the previous token). Heads without a label are pale,
-    heads for which no label is defined are hatched. `ax` takes one Axes for each kind of attention.
+    ones (a fixed offset, its neighbourhood) give way to special ones (the previous token). Heads without a label are
+    pale, heads for which no label is defined are hatched. `ax` takes one Axes for each kind of attention.
     Raises DataError where the table has no labels, UsageError for an unknown one.
     """
     heads = require_heads(heads)
@@ -98,7 +98,10 @@ def legend_keys(labels: Sequence[str]) -> Mapping[str, tuple[str, str]]:
     """(mark, colour) of each label: fixed for those that come with headlab, small letters for others."""
     others = [name for name in labels if name not in _KNOWN]
     marks = [*"abcdefghijklmnopqrstuvwxyz"]
-    new = {name: (marks[i % 26], MORE_COLOURS[i % len(MORE_COLOURS)]) for i, name in enumerate(others)}
+    taken = {_KNOWN[name] for name in labels if name in _KNOWN}
+    marks = [mark for mark in marks if mark not in {known for known, _ in taken}]
+    colours = [c for c in MORE_COLOURS if c not in {known for _, known in taken}] or list(MORE_COLOURS)
+    new = {name: (marks[i % len(marks)], colours[i % len(colours)]) for i, name in enumerate(others)}
     return {name: _KNOWN.get(name) or new[name] for name in labels}
 
 
