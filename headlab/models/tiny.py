@@ -1,7 +1,8 @@
-"""A tiny model of any type that transformers knows, with random weights: something to try things on without a download."""
+"""A tiny model of any type that transformers knows, with random weights: to try things without a download."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from headlab.models.tiny_config import tiny_config
 __all__ = ["MAPPINGS", "tiny_config", "tiny_model"]
 
 # "lm" is the first of the first three that a type has.
-MAPPINGS = {
+MAPPINGS: dict[str, Mapping[str, Any]] = {
     "seq2seq-lm": known.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     "masked-lm": known.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     "causal-lm": known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,

@@ -1,4 +1,4 @@
-"""A configuration like a given one with every size made small: how sizes, layers, token ids and rotations go together."""
+"""A configuration like a given one with every size made small, such that sizes, layers and rotations fit together."""
 
 from __future__ import annotations
 

@@ -34,6 +34,8 @@ _LATENT_WINDOW = {  # Dots 3: sliding layers with latent attention of their own 
 }
 _NO_PER_LAYER_INPUT = {"text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}}
 
+_TOWER = {"vocab_size": 128, "vocab_offset": 300, "rms_norm_eps": 1e-6}
+
 RECIPES: dict[str, dict[str, Any]] = {
     # Layers whose kinds follow from a period instead of a list.
     "bamba": {"attn_layer_indices": [1]},
@@ -69,12 +71,13 @@ RECIPES: dict[str, dict[str, Any]] = {
     "blt_global_transformer": {"hidden_size": 128},
     "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 1},
     "reformer": {"axial_pos_embds_dim": (16, 48), "axial_pos_shape": (8, 16)},
+    "vibevoice_acoustic_tokenizer_encoder": {"num_filters": 2, "depths": (1,) * 7},
     "vibevoice_asr": {"acoustic_tokenizer_chunk_size": 3_200},
     "xlstm": {"qk_dim_factor": 1.0, "num_blocks": 2},
     "falcon_h1": {"mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16},
     # A vision tower that needs timm; texts do not reach it.
     "gemma3n": {
-        "stand_ins": {"vision_config": ("siglip_vision_model", {"vocab_size": 128, "vocab_offset": 300, "rms_norm_eps": 1e-6})}
+        "stand_ins": {"vision_config": ("siglip_vision_model", _TOWER)}
     },
     # Models composed of two others.
     "encoder-decoder": {"parts": {"encoder": "bert", "decoder": "bert"}},
