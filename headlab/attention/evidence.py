@@ -48,6 +48,7 @@ class SiteSums:
         self.targets = RunningSums(heads, len(plan.targets), range(len(plan.targets)))
         self.shares = RunningSums(heads, len(plan.contributions))
         self.copying = RunningSums(heads, 1, range(1))
+        self.excluded = RunningSums(heads, 1)  # attention to special tokens, of labels that leave them out
         self.by_text = RunningSums(heads, len(plan.by_text))
         offsets = 2 * MAX_OFFSET + 1
         searched = [name for name in ("offset_mass", "offset_hits") if name in read]
@@ -59,6 +60,8 @@ class SiteSums:
         evidence, extra = self._evidence(label)
         if label in self.plan.contributions:
             extra["norm_share"] = self.shares.mean()[:, self.plan.contributions.index(label)]
+        if label.statistic in ("offset_hits", "word_pairs") or "special" in label.exclude:
+            extra["excluded"] = self.excluded.mean()[:, 0]
         if label in self.plan.by_text:
             extra["share"] = self.by_text.mean()[:, self.plan.by_text.index(label)]
         return evidence, extra

@@ -101,9 +101,12 @@ class LabelReaders:
                 sums.targets.add(self.targets.sums(), weights)
             if (shares := self.targets.share_sums()) is not None:
                 sums.shares.add(shares)
+            if (excluded := self.targets.excluded_sums()) is not None:
+                sums.excluded.add(excluded)
             if (hits := self.targets.offset_hit_sums()) is not None:
                 sums.offsets["offset_hits"].add(hits, weights, odd)
         if self.words is not None:
+            sums.excluded.add(self.words.excluded_sums())
             sums.pairs.add(self.words.sums(self.plan.pair_names), weights, odd)
         if self.copied is not None:
             sums.copying.add(self.copied, weights)

@@ -18,6 +18,7 @@ ROWS = 64  # queries at a time when targets are counted
 DENSE = 0.05  # share of pairs that are targets, from which multiplying beats picking
 # A largest weight that is not above an even share by this much is a tie, and points nowhere.
 DISTINCT = 1.001
+WORDS = ("special",)  # what is left out before the arg max where only words count
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def plan_of(geometry: Geometry, scene: Scene, labels: Sequence[Label], contribut
         chance=torch.stack([chance for _, chance in counts]) if counts else nothing,
         classes=torch.stack(classes, -1) if classes else every[..., None][..., :0],
         single=torch.stack(single, -1) if single else torch.zeros(*geometry.query_valid.shape, 0, dtype=torch.long),
-        allowed={label.exclude: _allowed(scene, label.exclude) for label in labels if label.reading == "argmax"},
+        allowed={exclude: _allowed(scene, exclude) for exclude in {WORDS, *(label.exclude for label in labels)}},
         contributing=torch.stack([every, *(keys.float() for keys in of_labels)], -1),
         contributes=torch.stack(sees) if sees else nothing.bool(),
     )
@@ -98,6 +99,8 @@ class TargetReader:
         self.shares = torch.zeros(n_shares, batch, n_heads, queries, device=geometry.device)
         self.norms = norms if n_shares else None
         self.hits = torch.zeros(batch, n_heads, 2 * MAX_OFFSET + 1, device=geometry.device) if offset_hits else None
+        self.excluded = torch.zeros(1, batch, n_heads, queries, device=geometry.device)
+        self.points = offset_hits or any(label.reading == "argmax" for label in self.labels)
         self._places = {kind: [i for i, label in enumerate(self.labels) if _reads(label) == kind] for kind in KINDS}
 
     def read(self, block: Block) -> None:
@@ -135,12 +138,13 @@ class TargetReader:
             target = target.expand(-1, top.shape[2], -1)[:, None].expand(-1, top.shape[1], -1, -1)
             hit = target.gather(-1, top.clamp_min(0).unsqueeze(-1)).squeeze(-1) & (top >= 0)
             self.rows[place, :, :, here] = hit.float()
+        allowed = self.plan.allowed[WORDS][:, :n_keys]
+        if self.points and not bool(allowed.all()):
+            left_out = _on_columns(block.weights, (~allowed).float().unsqueeze(-1)).squeeze(-1)
+            self.excluded[0, :, :, here] = left_out / block.total
         if self.hits is not None:
-            words = ("special",)
-            top = largest.get(words)
-            self._note_offsets(
-                block, self._largest(block, _allowed(self.scene, words)[:, :n_keys]) if top is None else top
-            )
+            top = largest.get(WORDS)
+            self._note_offsets(block, self._largest(block, allowed) if top is None else top)
 
     def _largest(self, block: Block, allowed: Tensor) -> Tensor:
         """Index of each query's largest weight among the allowed keys, -1 where all are alike; (batch, head, query)."""
@@ -163,6 +167,13 @@ class TargetReader:
     def sums(self) -> TextSums:
         """Items are labels: what each has on its target, over the queries that see one."""
         return sum_rows(self.rows, self.plan.counted.unsqueeze(1), self.plan.chance)
+
+    def excluded_sums(self) -> TextSums | None:
+        """Attention of words to special tokens, which the arg max leaves out; None where no label takes one."""
+        if not self.points:
+            return None
+        words = self.geometry.query_is_word
+        return sum_rows(self.excluded, words[None, None], torch.zeros(1, *words.shape, device=words.device))
 
     def share_sums(self) -> TextSums | None:
         """Items are labels with key classes: their share of each query's contributions; None where unknown."""

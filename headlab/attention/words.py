@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headlab.attention.geometry import Geometry
 from headlab.attention.sites import Site
-from headlab.attention.statistics import TextSums
+from headlab.attention.statistics import TextSums, sum_rows
 from headlab.attention.streaming import Block
 from headlab.labels import Scene
 
@@ -34,6 +34,7 @@ class WordReader:
         self.membership = (self.key_words[:, :, None] == torch.arange(self.n_keys, device=device)).float()
         self.top = torch.full((batch, site.n_heads, max(1, self.n_queries)), -1, device=device)
         self.carry = torch.zeros(batch, site.n_heads, self.n_keys, device=device)
+        self.outside = torch.zeros(1, batch, site.n_heads, geometry.n_queries, device=device)
         self.first_only = bool(scene.extra.get("first_piece", False))
 
     @staticmethod
@@ -48,6 +49,7 @@ class WordReader:
         share = block.weights / block.total.unsqueeze(-1)
         to_words = torch.bmm(share.reshape(batch, heads * rows, n_keys), self.membership[:, :n_keys])
         to_words = to_words.view(batch, heads, rows, self.n_keys)
+        self.outside[0, :, :, here] = (share.sum(-1) - to_words.sum(-1)).clamp_min(0)
         words = self.query_words[:, here]
         for row in range(batch):
             self._note(row, to_words[row], words[row], block.start)
@@ -74,6 +76,12 @@ class WordReader:
     def _is_first(self, row: int, words: Tensor, start: int) -> Tensor:
         before = self.query_words[row, start - 1 : start] if start else words.new_full((1,), -1)
         return (words != torch.cat([before, words[:-1]])).float()
+
+    def excluded_sums(self) -> TextSums:
+        """Attention of the pieces of words to what is no word, (batch, head, 1)."""
+        counted = self.geometry.query_valid & (self.query_words >= 0)
+        nothing = torch.zeros(1, *counted.shape, device=counted.device)
+        return sum_rows(self.outside, counted[None, None], nothing)
 
     def sums(self, wanted: Sequence[str]) -> TextSums:
         """Items are the names of pairs: hits over the pairs of each text, with the baseline's hits as chance level."""

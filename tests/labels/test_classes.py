@@ -161,6 +161,8 @@ def test_special_tokens_are_left_out_before_the_arg_max() -> None:
     texts = [random_text(30, seed, separators=False) for seed in range(4)]
     table = Heads(planted([mostly_first], causal=False)).observe([make_batch(texts)], labels=["positional_argmax"])
     assert table["positional_argmax"].iloc[0]
+    mass = np.exp(2) / (np.exp(2) + 1)  # on [CLS], of all words but the first, which looks nowhere else
+    assert table["positional_argmax_excluded"].iloc[0] == pytest.approx((28 * mass + 1) / 29, abs=1e-5)
     assert table["positional_argmax_score"].iloc[0] == pytest.approx(28 / 29)  # token 1 may not look at [CLS]
 
 
