@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -57,7 +57,7 @@ def _about(run: Run) -> Iterator[str]:
     else:
         yield f"{name}: no table of heads in this run{' yet' if run.meta.get('finished') is False else ''}."
     if run.meta.get("finished") is False and run.sweep is None and run.n_rows:
-        yield f"A sweep goes on: {run.n_rows} masks are evaluated so far; its table comes at the end."
+        yield f"A sweep goes on; masks evaluated so far: {run.n_rows}. Its table comes at the end."
 
 
 def _extent(heads: pd.DataFrame) -> str:
@@ -78,9 +78,23 @@ def _about_labels(heads: pd.DataFrame) -> Iterator[str]:
         f"{define(label).title} {mask.sum()}{_names(named[mask])}" for label, mask in carried.items() if mask.any()
     ]
     yield f"{some.sum()} of {len(heads)} heads carry a label" + (f": {_listed(parts)}." if parts else ".")
+    yield from _about_certainty(heads, carried)
     undefined = [define(label).title for label in labels if heads[label].isna().all()]
     if undefined:
         yield f"Not defined on these texts: {_listed(undefined)}."
+
+
+def _about_certainty(heads: pd.DataFrame, carried: Mapping[str, pd.Series]) -> Iterator[str]:
+    """How many of the labels hold with their whole interval."""
+    total = sure = 0
+    for label, mask in carried.items():
+        low, threshold = heads.get(f"{label}_low"), heads.get(f"{label}_threshold")
+        if low is not None and threshold is not None:
+            total += int((mask & low.notna()).sum())
+            sure += int((mask & (low > threshold)).sum())
+    if total:
+        yield (f"{sure} of these {total} labels hold with their whole 95 % interval above the threshold (bootstrap "
+               "over texts).")  # fmt: skip
 
 
 def _names(names: pd.Series) -> str:

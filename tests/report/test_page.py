@@ -266,6 +266,14 @@ def test_summary_claims_no_loss_only_as_far_as_tested(write_run: Write, encoder_
     )
 
 
+def test_summary_says_how_many_labels_hold_with_their_interval(write_run: Write, encoder_heads: pd.DataFrame) -> None:
+    labels = [c for c in encoder_heads if f"{c}_low" in encoder_heads]
+    carried = sum(int(encoder_heads[name].sum()) for name in labels)
+    sure = sum(int((encoder_heads[f"{n}_low"] > encoder_heads[f"{n}_threshold"]).sum()) for n in labels)
+    sentences = summarize(find_runs([write_run("labels", heads=encoder_heads)])[0])
+    assert any(f"{sure} of these {carried} labels hold" in s for s in sentences) and 0 < sure < carried
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.12345, "0.123"), (1e-5, "1.00e-05"), (123.4, "123.4"), (float("inf"), "inf"), (None, "–"), (pd.NA, "–"),
@@ -288,7 +296,7 @@ def test_a_run_in_progress_without_tables_is_reported_and_says_so(tmp_path: Path
     text = read(write_report(tmp_path / "sweep")).text
     assert (
         "This run is not finished" in text
-        and "1 masks are evaluated so far" in text
+        and "masks evaluated so far: 1" in text
         and "table of heads in this run yet" in text
     )
 
