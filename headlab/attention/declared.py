@@ -59,7 +59,7 @@ def prove_declared(model: nn.Module, batch: Batch, declared: Sequence[DeclaredSi
     """
     check_model(model, batch)
     _check_names(model, declared)
-    with seam.evaluating(model), torch.no_grad():
+    with seam.evaluating(model), seam.uncompiled(), torch.no_grad():
         native = native_output(model, batch)
         met = _meet(model, batch, declared)
         sites = [_site(model, batch, site, met) for site in declared]
@@ -114,7 +114,7 @@ def _meet(model: nn.Module, batch: Batch, declared: Sequence[DeclaredSite]) -> _
         for name in {name for site in declared for name in (site.projection, site.weights) if name}
     ]
     try:
-        with seam.uncompiled(), opened(model):
+        with opened(model):
             run(model, batch)
     finally:
         for hook in hooks:

@@ -45,7 +45,7 @@ def probe_and_prove(model: nn.Module, batch: Batch) -> Finding:
     Raises UnsupportedModelError, with the reason of every way tried, where there is none.
     """
     check_model(model, batch)
-    with seam.evaluating(model):
+    with seam.evaluating(model), seam.uncompiled():
         native = native_output(model, batch)
         eager = _eager_maps(model, batch)
         best: Finding | None = None
