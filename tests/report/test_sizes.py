@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +30,12 @@ sys.meta_path.insert(0, Refuse())
 from headlab.cli import run
 sys.exit(run(sys.argv[1:]))
 """
+
+
+def cpu_seconds() -> float:
+    """Processor time of all child processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def made_up_maps(n_texts: int, n_tokens: int, heads: list[tuple[str, int, int]]) -> list[AttentionMap]:
@@ -60,14 +66,14 @@ def test_a_whole_run_of_270_heads_takes_less_than_3_mb(
 
 def test_the_command_needs_no_torch_and_less_than_10_seconds(whole_run: SimpleNamespace, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    begun = time.monotonic()
+    used = cpu_seconds()  # what other processes do meanwhile does not count
     arguments = ["report", str(whole_run.folder), "--out", str(out)]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, *arguments], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert out.is_file() and done.stdout.strip() == str(out)
-    assert time.monotonic() - begun < 10
+    assert cpu_seconds() - used < 10
 
 
 def test_the_command_writes_figures_in_the_formats_asked_for(small_run: Path) -> None:
