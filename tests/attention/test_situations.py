@@ -78,6 +78,26 @@ def summed(model: nn.Module, batch: Batch) -> torch.Tensor:
     return (model(**batch.inputs).logits.logsumexp(-1) * valid).sum(-1)
 
 
+def test_a_projection_that_gets_tokens_first() -> None:
+    """FSMT computes on (token, batch, width): gates and norms are still those of each text."""
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {f"{side}_{what}": n for side in ("encoder", "decoder")
+             for what, n in (("layers", 1), ("attention_heads", 4), ("ffn_dim", 32))}  # fmt: skip
+    config = transformers.FSMTConfig(
+        langs=["en", "de"], src_vocab_size=60, tgt_vocab_size=60, d_model=32, init_std=0.3, pad_token_id=0, **sizes
+    )
+    heads = Heads(transformers.FSMTForConditionalGeneration(config).eval())
+    assert all(site.tokens_first for site in heads.sites)
+    texts, targets = ([random_text(n, n + i, separators=False) for i in range(3)] for n in (9, 6))
+    whole = make_batch(texts, targets)
+    singles = [make_batch([text], [target], first_id=i) for i, (text, target) in enumerate(zip(texts, targets))]
+    slopes = next(heads.gradients([whole], summed))
+    np.testing.assert_allclose(slopes, np.concatenate(list(heads.gradients(singles, summed))), rtol=1e-3, atol=1e-4)
+    pd.testing.assert_frame_equal(heads.observe([whole]), heads.observe(singles), atol=1e-5)
+
+
 # ---- generation
 
 
