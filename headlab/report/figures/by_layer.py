@@ -71,7 +71,9 @@ def _draw(heads: pd.DataFrame, columns: Sequence[str], ax: Axes | None) -> Figur
             name = define(column).title + (f", {kind}" if several else "")
             axes.scatter(layers, values, s=6, color=colour, alpha=0.35, linewidths=0, gid=f"{column} {kind}")
             means = values.groupby(level="layer").mean()
-            axes.plot(means.index, means, _DASHES.get(kind, "-"), color=colour, linewidth=1.4, label=name)
+            axes.plot(
+                means.index, means, _DASHES.get(kind, "-") if several else "-", color=colour, linewidth=1.4, label=name
+            )
     axes.set_xlabel("layer")
     axes.set_ylabel(define(columns[0]).axis if len(columns) == 1 else "mean mass")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

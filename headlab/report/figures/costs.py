@@ -38,7 +38,7 @@ def cost_bars(costs: pd.DataFrame, *, ax: Axes | Sequence[Axes] | None = None) -
     for panel, column in zip(axes, columns, strict=True):
         values = costs[column].to_numpy(dtype=float)
         bars = panel.barh(np.arange(len(values)), values, color=[COLOURS[0], *[COLOURS[5]] * (len(values) - 1)])
-        shares = [f"{value:,.4g}" + (f" ({100 * value / values[0]:.0f} %)" if i and values[0] else "")
+        shares = [short_count(value) + (f" ({100 * value / values[0]:.0f} %)" if i and values[0] else "")
                   for i, value in enumerate(values)]  # fmt: skip
         panel.bar_label(bars, shares, padding=2, fontsize=6)
         panel.set_yticks(np.arange(len(values)), [str(name) for name in costs.index])
@@ -48,3 +48,11 @@ def cost_bars(costs: pd.DataFrame, *, ax: Axes | Sequence[Axes] | None = None) -
         panel.set_xticks([])
         panel.spines[["top", "right", "bottom"]].set_visible(False)
     return figure_of(axes[0])
+
+
+def short_count(value: float) -> str:
+    """A count as people say it: 22.7 million, 46.1 thousand, 512."""
+    for size, word in ((1e9, " billion"), (1e6, " million"), (1e4, " thousand")):
+        if value >= size:
+            return f"{value / (size if size != 1e4 else 1e3):.1f}{word}"
+    return f"{value:,.0f}"
