@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib.util
+import json
 import threading
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from tiny_models import FAMILIES, projections, rows_of_head, tiny_model
 from torch import nn
 
 from headlab import HeadMask, Heads
-from headlab.errors import UnsupportedModelError
+from headlab.errors import CheckpointError, UnsupportedModelError
+from headlab.models import open_model
 from headlab.models.batch import Batch
 
 # What observing in half precision may differ by from single precision on tiny random models: statistics absolutely
@@ -404,3 +407,15 @@ def test_a_quantised_model_is_refused() -> None:
     model.model.layers[0].mlp.up_proj.weight = nn.Parameter(torch.zeros(48, 32, dtype=torch.uint8), requires_grad=False)
     with pytest.raises(UnsupportedModelError, match="quantised \\(uint8\\)"):
         Heads(model)
+
+
+@pytest.mark.parametrize("method", ["bitsandbytes", "gptq"])
+def test_a_quantised_checkpoint_is_refused_where_its_reader_is_missing(tmp_path: Path, method: str) -> None:
+    if importlib.util.find_spec({"bitsandbytes": "bitsandbytes", "gptq": "optimum"}[method]):
+        pytest.skip("its reader is installed")
+    tiny_model("llama").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": method, "bits": 4, "load_in_4bit": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="is quantised"):
+        open_model(str(tmp_path))
