@@ -173,7 +173,7 @@ def summary(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _proven(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[rows["outcome"] == "proven"]
+    return rows[(rows["outcome"] == "proven") & (rows["wrong"].fillna("") == "")]
 
 
 def matrix(table: pd.DataFrame) -> str:

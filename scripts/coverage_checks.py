@@ -22,6 +22,7 @@ from headlab.models.tiny_inputs import tiny_batch
 
 OUTPUT_TOLERANCE, STATISTIC_TOLERANCE = 2e-4, 1e-3
 NAN = float("nan")
+SHORTEST = 7  # tokens in the shortest text that a model is shown: a router chooses among fewer
 MAP_FIELDS = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
 
 
@@ -83,6 +84,9 @@ def _claims(heads: Any) -> dict[str, Any]:
 
 def _judged(row: dict[str, Any]) -> dict[str, Any]:
     wrong = [row["wrong"]] if row["wrong"] else []
+    sites = sum(int(word) for word in row["seen"].split() if word.isdigit())
+    if row["outcome"] == "proven" and sites != row["softmaxes"]:
+        wrong.append(f"claims to see every layer: {sites} layers, where the model makes {row['softmaxes']} softmaxes")
     if row.get("mask_gap", 0.0) > OUTPUT_TOLERANCE:
         wrong.append(f"masked outputs differ by {row['mask_gap']:.1e} from those with zeroed weights")
     if row.get("mask_effect", 1.0) == 0.0:
@@ -101,10 +105,10 @@ class _SoftmaxCounter(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = function(*args, **(kwargs or {}))
-        if function is functional.scaled_dot_product_attention:
+        if function in (functional.scaled_dot_product_attention, functional.multi_head_attention_forward):
             self.found += 1
         elif getattr(function, "__name__", "") == "softmax" and isinstance(result, Tensor):
-            self.found += result.dim() >= 3 and min(result.shape[-2:]) > 4
+            self.found += result.dim() >= 3 and min(result.shape[-2:]) >= SHORTEST
         return result
 
 

@@ -26,7 +26,7 @@ def test_each_kind_of_layer_stays(model_type: str, kinds: set[str]) -> None:
 def test_layers_that_share_keys_come_with_the_layers_that_make_them() -> None:
     config = tiny_config("gemma3n_text")
     own = config.layer_types[: -config.num_kv_shared_layers]
-    assert 0 < config.num_kv_shared_layers and set(own) == set(config.layer_types)
+    assert config.num_kv_shared_layers > 0 and set(own) == set(config.layer_types)
 
 
 def test_ids_stay_inside_the_vocabulary() -> None:
