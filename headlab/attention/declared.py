@@ -196,7 +196,7 @@ def _reached(sites: Sequence[Site]) -> Proof:
 
 
 def _outputs_equal(model: nn.Module, batch: Batch, sites: list[Site], view: View, native: Tensor) -> Proof:
-    with view.engage(model, site_handler(sites, no_reader)):
+    with view.engage(model, site_handler(sites, no_reader, view)):
         gap = difference(output_tensor(run(model, batch)), native, batch)
     return Proof("outputs under headlab equal the model's own", gap <= tolerance(model), f"{gap:.1e}")
 

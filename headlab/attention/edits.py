@@ -47,7 +47,7 @@ def gated(model: nn.Module, sites: Sequence[Site], view: View, gates: Gates) -> 
     inside = {site.key: gates[site.key] for site in sites if site.projection is None and site.key in gates}
     with contextlib.ExitStack() as stack:
         if inside:
-            handler = site_handler(list(sites), no_reader, own_eager=view.own_eager, gates=inside)
+            handler = site_handler(list(sites), no_reader, view, gates=inside)
             stack.enter_context(view.engage(model, handler))
         stack.enter_context(edits_at_projections(model, sites, scaling_by(gates)))
         yield

@@ -30,7 +30,8 @@ def example_batch(model: nn.Module) -> Batch:
             "headlab looks at text models; pass example=Batch(...) to try another one.",
         )
     device = next(p.device for p in model.parameters() if not p.is_meta)
-    special = {v for name, v in vars(text).items() if name.endswith("_token_id") and isinstance(v, int)}
+    named = [item for part in (config, text) for item in vars(part).items()]
+    special = {v for name, v in named if name.endswith(("_token_id", "_token_index")) and isinstance(v, int)}
     allowed = torch.tensor([i for i in range(min(vocabulary, 30_000)) if i not in special])
     generator = torch.Generator().manual_seed(0)
     source = _tokens(allowed, SOURCE_LENGTH, generator, device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from headlab.attention import seam
 from headlab.attention.declared import DeclaredSite, prove_declared
@@ -20,7 +18,7 @@ from headlab.attention.example import example_batch
 from headlab.attention.masks import HeadId, HeadMask
 from headlab.attention.observation import Progress, observe
 from headlab.attention.proofs import capture_maps, probe_and_prove
-from headlab.attention.sites import Site
+from headlab.attention.sites import Site, difference, output_tensor, tolerance
 from headlab.attention.statistics import STATISTICS
 from headlab.attention.views import site_handler
 from headlab.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
@@ -51,6 +49,7 @@ class Heads:
         self.sites, self.view, self.proofs, self.unseen = finding.sites, finding.view, finding.proofs, finding.unseen
         self._grams: dict[tuple[str, int], Tensor | None] = {}
         self._trunk = self._find_trunk(example)
+        self._without_cache = self._runs_without_cache(example)
 
     @property
     def device(self) -> torch.device:
@@ -255,9 +254,7 @@ class Heads:
     def forward(self, batch: Batch) -> None:
         """One forward pass for what it shows on the way: without the language-model head where there is one."""
         inputs = {name: value for name, value in batch.inputs.items() if name != "labels"}
-        parameters = inspect.signature(self._trunk.forward).parameters
-        anything = isinstance(self.model, PreTrainedModel) and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        if "use_cache" in parameters or anything:
+        if self._without_cache:
             inputs["use_cache"] = False  # keys and values of all layers would be kept for nothing
         self._trunk(**inputs)
 
@@ -274,13 +271,24 @@ class Heads:
         if not isinstance(base, nn.Module) or base is self.model:
             return self.model
         seen: set[tuple[str, int]] = set()
-        handler = site_handler(self.sites, lambda site, call: seen.add(site.key), own_eager=self.view.own_eager)
+        handler = site_handler(self.sites, lambda site, call: seen.add(site.key), self.view)
         try:
             with torch.no_grad(), seam.evaluating(self.model), self.view.engage(self.model, handler):
                 base(**example.inputs)
         except Exception:  # whatever a base model raises on inputs that were made for the whole one
             return self.model
         return base if len(seen) == len(self.sites) else self.model
+
+    def _runs_without_cache(self, example: Batch) -> bool:
+        """Whether the trunk takes use_cache=False, and its output stays the same."""
+        inputs = {name: value for name, value in example.inputs.items() if name != "labels"}
+        try:
+            with torch.no_grad(), seam.evaluating(self.model):
+                plain = output_tensor(self._trunk(**inputs))
+                without = output_tensor(self._trunk(**inputs, use_cache=False))
+        except Exception:  # a module that has never heard of use_cache may raise anything
+            return False
+        return difference(without, plain, example) <= tolerance(self.model)
 
     def _chosen(self, layers: Sequence[int] | None, heads: Sequence[HeadId] | None) -> dict[tuple[str, int], list[int]]:
         wanted = list(self.index) if heads is None else [HeadId(*head) for head in heads]

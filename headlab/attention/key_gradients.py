@@ -71,7 +71,7 @@ def _values(heads: Heads, batch: Batch) -> Seen:
         geometry.shared["scene"] = sides.scene(site.kind)
         seen[site.key] = geometry, call.value.detach()
 
-    handler = site_handler(heads.sites, reader_of, own_eager=heads.view.own_eager)
+    handler = site_handler(heads.sites, reader_of, heads.view)
     with torch.no_grad(), seam.evaluating(heads.model), heads.view.engage(heads.model, handler):
         heads.forward(batch)
     return seen

@@ -41,7 +41,7 @@ class BatchPass:
 
     def run(self) -> None:
         heads = self.observation.heads
-        handler = site_handler(heads.sites, self._reader_of, own_eager=heads.view.own_eager)
+        handler = site_handler(heads.sites, self._reader_of, heads.view)
         with (
             torch.no_grad(),
             seam.evaluating(heads.model),

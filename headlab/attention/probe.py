@@ -127,7 +127,8 @@ def sites_of(model: nn.Module, probe: Probe, batch: Batch) -> list[Site]:
             kind=_kind(call, batch), layer=-1, name=names[id(call.module)], module=call.module,
             call=probe.numbers[index], calls_per_pass=probe.calls_per_pass[id(call.module)],
             n_heads=call.n_heads, n_kv_heads=call.key.shape[1], head_dim=call.query.shape[-1], value_dim=value_dim,
-            causal=_is_causal(call), projection=module, projection_name=names.get(id(module), ""),
+            causal=_is_causal(call), over_tokens=_is_over_tokens(call, batch),
+            projection=module, projection_name=names.get(id(module), ""),
             projection_call=number, direct=direct, tokens_first=_tokens_first(call, probe.entering.get(index), batch),
         ))  # fmt: skip
     return _with_layers(sites)
@@ -147,6 +148,13 @@ def _kind(call: AttentionCall, batch: Batch) -> str:
     if queries == target and keys == source:
         return "cross"
     return "decoder" if queries == target else "encoder"
+
+
+def _is_over_tokens(call: AttentionCall, batch: Batch) -> bool:
+    """Whether queries and keys are as many as the tokens; patches, memories and compressed keys are not."""
+    source = batch.source.ids.shape[1]
+    target = source if batch.target is None else batch.target.ids.shape[1]
+    return (call.query.shape[2], call.key.shape[2]) in {(source, source), (target, target), (target, source)}
 
 
 def _is_causal(call: AttentionCall) -> bool:

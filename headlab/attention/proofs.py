@@ -106,7 +106,7 @@ def _prove(model: nn.Module, batch: Batch, view: View, native: Tensor, eager: di
     """Everything that must hold for a way to see the model; raises Unproven where something does not."""
     try:
         probe = record(model, batch, view.engage, own_eager=view.own_eager)
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except Exception as error:  # whatever a model's own code raises where it is run in another way than it expects
         raise Unproven(_first_line(error)) from error
     if not probe.calls:
         raise Unproven(NOTHING_SEEN)
@@ -114,7 +114,11 @@ def _prove(model: nn.Module, batch: Batch, view: View, native: Tensor, eager: di
     if gap > tolerance(model):
         raise Unproven(f"outputs differ by {gap:.1e}")
     proofs = [Proof("outputs under headlab equal the model's own", True, f"{gap:.1e}")]
-    sites = sites_of(model, probe, batch)
+    found = sites_of(model, probe, batch)
+    sites = [site for site in found if site.over_tokens]
+    view = replace(view, ignored=frozenset(id(site.module) for site in found if not site.over_tokens))
+    if not sites:
+        raise Unproven("its attention is not between the tokens of the text")
     with torch.no_grad():
         maps, unseen = _maps_equal(model, batch, sites, view, eager)
         gates = gates_equal(model, batch, sites, view, native)
@@ -127,7 +131,8 @@ def _prove(model: nn.Module, batch: Batch, view: View, native: Tensor, eager: di
     for proof in proofs:
         if not proof.passed:
             raise Unproven(f"not shown that {proof.name} ({proof.detail})")
-    seen = {id(site.module) for site in sites}
+    unseen += tuple(f"{site.name} (not between tokens)" for site in found if not site.over_tokens)
+    seen = {id(site.module) for site in found}
     unseen += tuple(name for name, module in model.named_modules()
                     if isinstance(module, nn.MultiheadAttention) and id(module) not in seen)  # fmt: skip
     return Finding(sites, view, proofs, unseen)
@@ -192,7 +197,7 @@ def capture_maps(
 
         return read
 
-    with torch.no_grad(), view.engage(model, site_handler(sites, reader_of, own_eager=view.own_eager)):
+    with torch.no_grad(), view.engage(model, site_handler(sites, reader_of, view)):
         run(model, batch)
     wanted = {site.key for site in sites} if heads is None else set(heads)
     if wanted - set(maps):
@@ -215,7 +220,7 @@ def gates_equal(model: nn.Module, batch: Batch, sites: list[Site], view: View, n
     generator = torch.Generator().manual_seed(0)
     seen = [site for site in sites if site.seen]
     gates = {s.key: (0.5 + torch.rand(s.n_heads, generator=generator) / 2).to(native) for s in seen}
-    with view.engage(model, site_handler(sites, no_reader, own_eager=view.own_eager, gates=gates)):
+    with view.engage(model, site_handler(sites, no_reader, view, gates=gates)):
         at_function = output_tensor(run(model, batch))
     values = {site.key: gates[site.key] for site in lacking}
     with (
@@ -237,7 +242,7 @@ def gates_equal(model: nn.Module, batch: Batch, sites: list[Site], view: View, n
 
 def _scaling_values(sites: list[Site], view: View, gates: dict[tuple[str, int], Tensor]) -> seam.Handler:
     """A handler that scales the values of those heads, each query head with a copy of its keys and values."""
-    plain = site_handler(sites, no_reader, own_eager=view.own_eager)
+    plain = site_handler(sites, no_reader, view)
     by_module = {(id(site.module), site.call): site for site in sites}
     counts: dict[int, int] = {}
 

@@ -25,7 +25,8 @@ def prove_returned_maps(model: nn.Module, batch: Batch, maps: dict[str, list[Ten
     for kind, layer, attention in flat:
         tokens = batch.target if kind in ("decoder", "cross") and batch.target is not None else batch.source
         real = attention.float()[:, :, : tokens.valid.shape[1]].sum(-1).amax(1)
-        if attention.shape[2] != tokens.valid.shape[1] or (real > 1 + 1e-2).any():
+        n_keys = (batch.source if kind == "cross" else tokens).valid.shape[1]
+        if tuple(attention.shape[2:]) != (tokens.valid.shape[1], n_keys) or (real > 1 + 1e-2).any():
             return [], Proof(name, False, f"the {kind} map of layer {layer} has other shape or rows than attention")
     checked = 0
     for kind, found in maps.items():

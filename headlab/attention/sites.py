@@ -36,6 +36,7 @@ class Site:
     head_dim: int  # width of a query or key; 0 where only the attention itself is seen
     value_dim: int  # width of a head's output
     causal: bool
+    over_tokens: bool = True  # queries and keys are the tokens of the text, one by one
     projection: nn.Module | None = None
     projection_name: str = ""
     projection_call: int = 0

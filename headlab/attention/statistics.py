@@ -95,7 +95,10 @@ class LayerReader:
         total, key_total = self.totals
         rows = self.raw / total
         named = dict(zip(ROW_STATISTICS, rows, strict=True))
-        named["entropy"].copy_(key_total.log() - self._named["entropy"] / key_total)
+        # A query that looks at nothing at all (every weight zeroed after softmax) has entropy 0.
+        looks = key_total > 0
+        safe = torch.where(looks, key_total, 1)
+        named["entropy"].copy_(torch.where(looks, safe.log() - self._named["entropy"] / safe, 0))
         # ln(visible) is 0 for a query with one visible key; such queries do not count in entropy_norm
         named["entropy_norm"].copy_(named["entropy"] / self.geometry.visible[:, None].clamp_min(2).log())
         named["sink_logit_mass"].copy_(1 - key_total / total)

@@ -100,8 +100,25 @@ def weights_call(module: nn.Module, weights: Tensor) -> AttentionCall:
     """An attention call known by its weights (batch, head, query, key) alone; a key no head looks at is masked."""
     batch, heads, queries, keys = weights.shape
     query, key = (torch.empty(batch, heads, length, 0, device="meta") for length in (queries, keys))
-    visible = (weights > 0).any(1, keepdim=True)
+    visible = _visible(weights > 0)
     return AttentionCall(module, query, key, key, visible, scaling=1.0, causal=False, weights=weights)
+
+
+def _visible(looked: Tensor) -> Tensor:
+    """Which keys could be looked at, (batch, 1, query, key), from which were, (batch, head, query, key).
+
+    A weight may be exactly 0 by underflow. So a key counts as masked only where no query of the text looks at it
+    (padding), or where nobody looks at its offset (the future, what lies beyond a window).
+    """
+    queries, keys = looked.shape[2:]
+    keys_seen = looked.flatten(1, 2).any(1)
+    offset = (
+        torch.arange(keys, device=looked.device) - torch.arange(queries, device=looked.device)[:, None] + queries - 1
+    )
+    seen = looked.flatten(0, 1).any(0)
+    offsets_seen = torch.zeros(queries + keys - 1, dtype=torch.bool, device=looked.device)
+    offsets_seen[offset[seen]] = True
+    return (keys_seen[:, None] & offsets_seen[offset])[:, None]
 
 
 @contextlib.contextmanager

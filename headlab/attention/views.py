@@ -26,6 +26,7 @@ class View:
     tier: int
     engage: Engage
     own_eager: bool = False
+    ignored: frozenset[int] = frozenset()  # ids of modules whose attention is not between tokens: run, not looked at
 
 
 def no_reader(site: Site, call: AttentionCall) -> None:
@@ -36,8 +37,8 @@ def no_reader(site: Site, call: AttentionCall) -> None:
 def site_handler(
     sites: list[Site],
     reader_of: ReaderOf,
+    view: View,
     *,
-    own_eager: bool = False,
     gates: dict[tuple[str, int], Tensor] | None = None,
 ) -> seam.Handler:
     """A handler that shows each site's blocks to its reader, and can scale heads where their output is computed.
@@ -52,8 +53,9 @@ def site_handler(
     def handler(call: AttentionCall) -> Tensor | None:
         site = by_module.get(id(call.module), {}).get(counter.next(call.module))
         if site is None:
-            return None
-        output = attend(call, reader_of(site, call), own_eager=own_eager)
+            plain = id(call.module) in view.ignored and call.weights is None
+            return attend(call, own_eager=view.own_eager) if plain else None
+        output = attend(call, reader_of(site, call), own_eager=view.own_eager)
         if gates is None or site.key not in gates:
             return output
         gate = gates[site.key].to(output)
