@@ -15,6 +15,7 @@ from headlab.attention.returned import prove_returned_maps
 from headlab.attention.seam import AttentionCall
 from headlab.attention.sites import Proof, Site, difference, output_tensor, run, tolerance
 from headlab.attention.streaming import Block, Reader, attend
+from headlab.attention.tap import attention_beside
 from headlab.attention.torch_modules import multihead_modules
 from headlab.attention.views import INTERFACE, MAPS, OWN_EAGER, TAP, View, no_reader, returned_maps, site_handler
 from headlab.errors import ProofError, UnsupportedModelError
@@ -132,10 +133,28 @@ def _prove(model: nn.Module, batch: Batch, view: View, native: Tensor, eager: di
         if not proof.passed:
             raise Unproven(f"not shown that {proof.name} ({proof.detail})")
     unseen += tuple(f"{site.name} (not between tokens)" for site in found if not site.over_tokens)
+    handler = site_handler(sites, no_reader, view)
+    with torch.no_grad():
+        beside = attention_beside(model, handler, view.engage, lambda: run(model, batch))
+    unseen += tuple(f"{name} (attention of another shape)" for name in beside)
     seen = {id(site.module) for site in found}
-    unseen += tuple(name for name, module in model.named_modules()
-                    if isinstance(module, nn.MultiheadAttention) and id(module) not in seen)  # fmt: skip
+    unseen += tuple(name for name, module in _multihead_that_runs(model, batch) if id(module) not in seen)
     return Finding(sites, view, proofs, unseen)
+
+
+def _multihead_that_runs(model: nn.Module, batch: Batch) -> list[tuple[str, nn.Module]]:
+    """Torch's own attention modules that the forward pass calls: a text does not reach a tower for images."""
+    present = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.MultiheadAttention)]
+    if not present:
+        return []
+    ran: set[int] = set()
+    hooks = [m.register_forward_pre_hook(lambda module, arguments: ran.add(id(module))) for _, m in present]
+    try:
+        native_output(model, batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [(name, module) for name, module in present if id(module) in ran]
 
 
 def _maps_equal(

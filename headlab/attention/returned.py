@@ -18,7 +18,7 @@ def prove_returned_maps(model: nn.Module, batch: Batch, maps: dict[str, list[Ten
     """
     name = "each returned map belongs to its layer"
     flat = [(kind, layer, attention) for kind, found in maps.items() for layer, attention in enumerate(found)]
-    if not flat:
+    if not flat or any(attention.dim() != 4 for _, _, attention in flat):
         return [], Proof(name, False, "the model returns no maps of (batch, head, query, key)")
     sites = [_site(model, batch, kind, layer, attention, call, len(flat))
              for call, (kind, layer, attention) in enumerate(flat)]  # fmt: skip
@@ -61,8 +61,12 @@ def _order_holds(model: nn.Module, batch: Batch, kind: str, maps: list[Tensor]) 
         try:
             with torch.no_grad(), seam.implementation(model, "eager"), seam.no_new_hooks(model):
                 changed = returned_maps(run(model, batch, output_attentions=True)).get(kind, [])
+        except Exception:  # layers that hand on something else than hidden states; then nothing can be disturbed
+            return None
         finally:
             hook.remove()
+        if len(changed) != len(maps):
+            return None
         same = [(a - b).abs().max().item() <= tolerance(model) for a, b in zip(changed, maps, strict=True)]
         if not all(same[: index + 1]) or same[index + 1]:
             return False

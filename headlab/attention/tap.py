@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import torch
@@ -28,6 +28,17 @@ _CLOSED = {functional.multi_head_attention_forward, torch._native_multi_head_att
            torch._transformer_encoder_layer_fwd}  # fmt: skip
 
 
+def running_module(known: Container[int]) -> nn.Module | None:
+    """The innermost of the modules with these ids whose code is calling."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and id(owner) in known:
+            return owner
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
 class _Tap(TorchFunctionMode):
     """Hands each softmax and attention call to `handler`; what that returns takes the result's place."""
 
@@ -44,22 +55,12 @@ class _Tap(TorchFunctionMode):
             raise RuntimeError(f"{function.__name__} computes attention where it cannot be seen")
         if self.busy or (function not in _SOFTMAX and function is not _SDPA):
             return function(*args, **kwargs)
-        module = self._running_module()
+        module = running_module(self.modules)
         if module is None:
             return function(*args, **kwargs)
         if function is _SDPA:
             return self._attention(module, function, args, kwargs)
         return self._softmax(module, function(*args, **kwargs))
-
-    def _running_module(self) -> nn.Module | None:
-        """The innermost module of the model whose code is calling."""
-        frame = sys._getframe(2)
-        while frame is not None:
-            owner = frame.f_locals.get("self")
-            if isinstance(owner, nn.Module) and id(owner) in self.modules:
-                return owner
-            frame = frame.f_back  # type: ignore[assignment]
-        return None
 
     def _softmax(self, module: nn.Module, weights: Any) -> Any:
         if not isinstance(weights, Tensor) or not weights.is_floating_point() or weights.dim() not in (3, 4):
@@ -94,6 +95,45 @@ class _Tap(TorchFunctionMode):
             return self.handler(call)
         finally:
             self.busy = False
+
+
+class _Strays(TorchFunctionMode):
+    """Notes the modules that compute attention themselves while the handler is not at work."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self.busy = False
+        self.claimed = False  # the handler knew the call that has just been made
+        self.found: dict[str, None] = {}  # in the order in which they were met
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.claimed = False
+        result = function(*args, **(kwargs or {}))
+        wide = function is _SDPA or (function in _SOFTMAX and isinstance(result, Tensor) and result.dim() >= 4)
+        if wide and not self.busy and not self.claimed:
+            module = running_module(self.names)
+            if module is not None:
+                self.found[self.names[id(module)]] = None
+        return result
+
+
+def attention_beside(model: nn.Module, handler: Handler, engage: Any, run: Callable[[], object]) -> tuple[str, ...]:
+    """Names of the modules that compute attention by themselves while `handler` is engaged: layers it does not see."""
+    strays = _Strays(model)
+
+    def noted(call: AttentionCall) -> Tensor | None:
+        strays.busy = True
+        try:
+            output = handler(call)
+        finally:
+            strays.busy = False
+        strays.claimed = output is not None
+        return output
+
+    with engage(model, noted), strays:
+        run()
+    return tuple(strays.found)
 
 
 def weights_call(module: nn.Module, weights: Tensor) -> AttentionCall:

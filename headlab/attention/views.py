@@ -87,14 +87,17 @@ def _maps_engaged(model: nn.Module, handler: seam.Handler) -> Iterator[None]:
 
 
 def returned_maps(output: object) -> dict[str, list[Tensor]]:
-    """The 4-D maps of an output by kind (`single` for one stack); layers without attention return None, left out."""
+    """The maps of an output by kind (`single` for one stack); layers without attention return None, left out.
 
-    def four_dimensional(name: str) -> list[Tensor]:
-        return [m for m in (getattr(output, name, None) or ()) if isinstance(m, Tensor) and m.dim() == 4]
+    Attention in chunks comes in five dimensions or more; such a map is none of (batch, head, query, key).
+    """
+
+    def tensors(name: str) -> list[Tensor]:
+        return [m for m in (getattr(output, name, None) or ()) if isinstance(m, Tensor)]
 
     named = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
-    maps = {kind: found for kind, name in named.items() if (found := four_dimensional(name))}
-    single = four_dimensional("attentions")
+    maps = {kind: found for kind, name in named.items() if (found := tensors(name))}
+    single = tensors("attentions")
     return maps or ({"single": single} if single else {})
 
 
