@@ -41,7 +41,7 @@ def examine(model_type: str, purpose: str) -> dict[str, Any]:
     try:
         heads = headlab.Heads(model, example=batch)
     except UnsupportedModelError as error:
-        outcome = "refused" if counter.found else "no softmax attention"
+        outcome = "refused" if counter.found or counter.chunked else "no softmax attention"
         return row | {"outcome": outcome, "reason": first_line(error)}
     except Exception as error:  # headlab refuses with UnsupportedModelError only
         return row | {"outcome": "crashed", "wrong": f"Heads: {first_line(error)}"}
@@ -102,13 +102,16 @@ class _SoftmaxCounter(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.found = 0
+        self.chunked = 0  # softmaxes of four dimensions and more over other shapes: attention in chunks
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = function(*args, **(kwargs or {}))
         if function in (functional.scaled_dot_product_attention, functional.multi_head_attention_forward):
             self.found += 1
         elif getattr(function, "__name__", "") == "softmax" and isinstance(result, Tensor):
-            self.found += result.dim() >= 3 and min(result.shape[-2:]) >= SHORTEST
+            token_by_token = result.dim() >= 3 and min(result.shape[-2:]) >= SHORTEST
+            self.found += token_by_token
+            self.chunked += result.dim() >= 4 and not token_by_token
         return result
 
 

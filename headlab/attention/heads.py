@@ -42,6 +42,9 @@ class Heads:
     def __init__(
         self, model: Any, sites: Sequence[DeclaredSite] | None = None, *, example: Batch | None = None
     ) -> None:
+        if not isinstance(model, nn.Module) and not isinstance(getattr(model, "model", None), nn.Module):
+            raise UsageError(f"Heads takes a torch module or an opened checkpoint, not {model!r}.",
+                             f"Open it first: Heads(headlab.open_model({model!r})).")  # fmt: skip
         self.checkpoint = None if isinstance(model, nn.Module) else model
         self.model: nn.Module = model if isinstance(model, nn.Module) else model.model
         example = example_batch(self.model) if example is None else example.to(self.device)
@@ -216,6 +219,9 @@ class Heads:
 
         `layers` keeps those layers of every kind; `heads` keeps those heads, in their order within each layer.
         """
+        if not isinstance(batch, Batch):
+            raise UsageError(f"capture takes a headlab.Batch, not {type(batch).__name__}.",
+                             "Make one with headlab.text_batches(checkpoint, texts).")  # fmt: skip
         chosen = None
         if layers is not None or heads is not None:
             chosen = self._chosen(layers, heads)

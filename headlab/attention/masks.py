@@ -68,6 +68,17 @@ def _from_dict(heads: Mapping[int, Iterable[int]], kind: str) -> list[HeadId]:
         ) from None
 
 
+def _one_or_more(head: Sequence, like: HasHeads) -> list[HeadId]:
+    """A head given as (kind, layer, head) or by name."""
+    if isinstance(head, str):
+        return parse_heads(head, like)
+    try:
+        kind, layer, index = head
+        return [HeadId(str(kind), int(layer), int(index))]
+    except (TypeError, ValueError):
+        raise UsageError(f"{head!r} does not name a head.", "Write 'L3H5' or (kind, layer, head).") from None
+
+
 def _split(text: str) -> list[str]:
     """Parts between commas or blanks; the commas inside Michel's `E:4:6,7` stay."""
     return [part for part in re.split(r"[\s;]+|,(?=\s*[A-Za-z])", text) if part]
@@ -117,11 +128,14 @@ class HeadMask:
 
     @classmethod
     def removing(cls, heads: str | Mapping[int, Iterable[int]] | Iterable[Sequence], *, like: HasHeads) -> HeadMask:
-        """Every head kept but these; raises UsageError for a head that the model does not have."""
+        """Every head kept but these; raises UsageError for a head that the model does not have.
+
+        `heads` is text (`"L3H5,L4H0"`), a {layer: [heads]} dict, or a list of names or of (kind, layer, head).
+        """
         if isinstance(heads, (str, Mapping)):
             gone = parse_heads(heads, like)
         else:
-            gone = [HeadId(str(head[0]), int(head[1]), int(head[2])) for head in heads]
+            gone = [one for head in heads for one in _one_or_more(head, like)]
         keep = {key: np.ones(size, dtype=bool) for key, size in like.heads_per_layer.items()}
         for head in gone:
             if head.head < 0 or head.head >= like.heads_per_layer.get((head.kind, head.layer), 0):

@@ -162,3 +162,10 @@ def test_masks_of_different_models_do_not_combine() -> None:
         HeadMask.full(ENCODER) & HeadMask.full(UNEVEN)
     assert HeadMask.full(ENCODER) != HeadMask.full(UNEVEN)
     assert HeadMask.full(ENCODER) != "full"
+
+
+def test_a_list_of_names_is_as_good_as_text() -> None:
+    first, second = HeadMask.removing(["L0H1", "L1H0"], like=ENCODER), HeadMask.removing("L0H1,L1H0", like=ENCODER)
+    assert first == second and len(first.removed) == 2
+    with pytest.raises(UsageError, match="does not name a head"):
+        HeadMask.removing([3], like=ENCODER)

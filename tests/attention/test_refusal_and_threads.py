@@ -17,7 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from headlab.attention.heads import Heads
 from headlab.attention.masks import HeadMask
-from headlab.errors import ProofError, UnsupportedModelError
+from headlab.errors import ProofError, UnsupportedModelError, UsageError
 
 
 @pytest.mark.parametrize("name", BYPASSING)
@@ -247,3 +247,11 @@ def test_masks_of_two_models_at_once() -> None:
             found = first.model(**batch.inputs).logits
             second.model(**batch.inputs)
     assert torch.equal(found, expected)
+
+
+def test_a_name_or_a_tokenizers_output_in_the_wrong_place_is_named() -> None:
+    with pytest.raises(UsageError, match="demo:minilm") as refusal:
+        Heads("demo:minilm")
+    assert "open_model" in refusal.value.remedy
+    with pytest.raises(UsageError, match="dict"):
+        Heads(tiny_model("bert")).capture({"input_ids": torch.ones(1, 3, dtype=torch.long)})
