@@ -3,7 +3,7 @@
 All runs of one length are interleaved in one process, so that the ratios hold whatever else the machine does. Peak
 memory is the process's resident memory above what it was before the run, sampled every 2 ms.
 
-    python scripts/bench_capture.py [--model demo:smollm2] [--lengths 512,2048] [--repeats 5] [--out results/bench_capture]
+    python scripts/bench_capture.py [--model demo:smollm2] [--lengths 512,2048] [--repeats 5] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ def measure(checkpoint: Checkpoint, lengths: list[int], repeats: int) -> pd.Data
 
 
 def main() -> None:
+    """Measure, print the table and keep it with its signature."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo:smollm2")
     parser.add_argument("--lengths", default="512,2048")
