@@ -48,6 +48,14 @@ def test_inspect_prints_heads_groups_and_proofs(tiny_lm: Path, capsys: pytest.Ca
     assert printed.err == ""
     assert "8 heads" in printed.out
     assert "proven: " in printed.out
+    assert "\ntier 1: " in printed.out
+    assert "attention that is not seen: none" in printed.out
+    assert "decoder, layers 0 to 1: heads 0-1, 2-3 share keys and values" in printed.out
+
+
+def test_inspect_says_where_no_head_shares_keys(tiny_classifier: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run(["inspect", str(tiny_classifier), "--quiet"]) == 0
+    assert "encoder, layers 0 to 1: every head has its own keys and values" in capsys.readouterr().out
 
 
 def test_inspect_as_json(tiny_lm: Path, capsys: pytest.CaptureFixture) -> None:
@@ -57,10 +65,14 @@ def test_inspect_as_json(tiny_lm: Path, capsys: pytest.CaptureFixture) -> None:
     assert facts["kv_cache_bytes_per_token"] == 2 * 2 * (8 + 8) * 4  # layers, groups, widths of key and value, bytes
     matrices = 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48) + 32 * 19  # and the 19 words of the vocabulary
     assert 2 * matrices <= facts["flops_per_token"] <= 2.2 * matrices  # the rest is attention itself
-    assert [(row["kind"], row["layer"], row["heads"], row["kv_groups"]) for row in facts["layers"]] == [
+    assert [(row["kind"], row["layer"], row["heads"], row["kv_heads"]) for row in facts["layers"]] == [
         ("decoder", 0, 4, 2),
         ("decoder", 1, 4, 2),
     ]
+    assert [row["kv_groups"] for row in facts["layers"]] == [[[0, 1], [2, 3]]] * 2
+    assert (facts["tier"], facts["unseen"]) == (1, [])
+    assert facts["kv_elements_per_token"] == 2 * 2 * (8 + 8)
+    assert [row["attention_parameters"] for row in facts["layers"]] == [2 * 32 * 32 + 2 * 32 * 16] * 2
     assert all(proof["passed"] for proof in facts["proofs"])
     assert len(facts["revision"]) >= 8
 
