@@ -143,6 +143,12 @@ METRICS: dict[str, Definition] = {
     "bleu": Definition("BLEU", "points", "Corpus BLEU by sacrebleu; higher is better."),
 }
 
+BOUNDS: dict[str, tuple[float, float]] = {  # values that a metric cannot leave
+    "accuracy": (0.0, 1.0),
+    "next_token_accuracy": (0.0, 1.0),
+    "bleu": (0.0, 100.0),
+}
+
 SWEEP: dict[str, Definition] = {
     "strategy": Definition("order", "", "Whose order decides which heads go first: a score, random, or label:<name>."),
     "ablation": Definition("ablation", "", "What takes the place of a removed head's output: zero, or its mean."),
@@ -183,6 +189,11 @@ def define(column: str) -> Definition:
         title, unit, text = _EVIDENCE[suffix]
         return Definition(f"{define(stem).title}: {title}", unit, text)
     return Definition(_spaced(column), "", "")
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether a metric improves by falling; False for one that is not known."""
+    return metric in METRICS and "lower is better" in METRICS[metric].text
 
 
 def _syntactic(label: str) -> Definition:

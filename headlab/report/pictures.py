@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlab.errors import unknown_name
-from headlab.report.definitions import STATISTICS, define
+from headlab.report.definitions import BOUNDS, STATISTICS, define
 from headlab.report.figures import (
     attention_grid,
     cluster_map,
@@ -33,15 +33,17 @@ from headlab.report.figures.clusters import divergences
 from headlab.report.figures.style import FORMATS
 from headlab.report.maps import AttentionMap
 from headlab.report.runs import Run, find_runs, read_run
+from headlab.report.summary_sweep import basis
 from headlab.tables import head_names, label_columns, score_columns
 
 MOST_MAPS = 12  # in one grid
 MOST_GRIDS = 4  # that a command leaves
 BRIEF = ("entropy_norm", "prev_mass", "separator_mass", "first_mass")
 _LABEL_CAPTION = (
-    "Labels of all heads: letters = all labels of a head, colour = the one whose score is furthest above its threshold "
-    "(general ones, such as a fixed offset, give way to special ones, such as the previous token). "
-    "Hatched: no label is defined."
+    "Labels of all heads: letters = labels of a head (of more than six, the first four and how many more), colour = "
+    "the first of them, the one whose score is furthest above its threshold (general ones, such as a fixed offset, "
+    "give way to special ones, such as the previous token). A label that comes first nowhere has no colour. "
+    "Undefined: it cannot be decided on these texts. Hatched: no label is defined."
 )
 
 
@@ -59,7 +61,7 @@ def pictures(run: Run) -> Iterator[Picture]:
     """All figures of a run: labels, statistics and scores by head and by layer, maps, clusters, pruning curves."""
     if run.heads is not None and len(run.heads):
         if label_columns(run.heads):
-            yield _picture("labels", "labels", label_map(run.heads), _LABEL_CAPTION)
+            yield _picture("labels", "labels", label_map(run.heads), _label_caption(run))
         known = [column for column in STATISTICS if column in run.heads.columns]
         yield from _heat_maps(run, [*score_columns(run.heads), *known])  # those over words alone are in the table
         yield from _by_layer(run.heads)
@@ -72,7 +74,7 @@ def pictures(run: Run) -> Iterator[Picture]:
 def main_pictures(run: Run) -> Iterator[Picture]:
     """The few figures that a page carries, for print and for readers without scripts: label map and curves."""
     if run.heads is not None and len(run.heads) and label_columns(run.heads):
-        yield _picture("labels", "labels", label_map(run.heads), _LABEL_CAPTION)
+        yield _picture("labels", "labels", label_map(run.heads), _label_caption(run))
     yield from _curves(run)
 
 
@@ -80,11 +82,15 @@ def brief_pictures(run: Run) -> Iterator[Picture]:
     """What a command leaves beside its tables: label map, scores, four statistics, maps of a few texts, curves."""
     if run.heads is not None and len(run.heads):
         if label_columns(run.heads):
-            yield _picture("labels", "labels", label_map(run.heads), _LABEL_CAPTION)
+            yield _picture("labels", "labels", label_map(run.heads), _label_caption(run))
         known = [column for column in BRIEF if column in run.heads.columns]
         yield from _heat_maps(run, [*score_columns(run.heads), *known])
     yield from itertools.islice(_attention(run), MOST_GRIDS)
     yield from _curves(run)
+
+
+def _label_caption(run: Run) -> str:
+    return _LABEL_CAPTION + (f" Decided on {basis(run.n_texts, 'text')}." if run.n_texts is not None else "")
 
 
 def _picture(section: str, stem: str, figure: Figure, caption: str) -> Picture:
@@ -129,8 +135,9 @@ def _curves(run: Run) -> Iterator[Picture]:
             title = define(str(metric)).title
             yield _picture("curves", re.sub(r"[^\w.+-]+", "_", stem), pruning_curve(rows, str(metric)),
                            f"{title[:1].upper()}{title[1:]} as heads are removed ({kinds}; ablation: {ablation}; "
-                           f"{rows['n_examples'].iloc[0]} examples of the {split} split). Bars: 95 % interval of the "
-                           f"drop. Band: random orders.")  # fmt: skip
+                           f"{basis(int(rows['n_examples'].iloc[0]), 'example')}, {split} split). Bars: 95 % "
+                           f"interval of the drop{', cut at what the metric can reach' if metric in BOUNDS else ''}. "
+                           f"Band: random orders.")  # fmt: skip
 
 
 def _by_layer(heads: pd.DataFrame) -> Iterator[Picture]:
@@ -164,11 +171,12 @@ def _more_curves(run: Run) -> Iterator[Picture]:
         return
     for metric in dict.fromkeys(map(str, run.sweep["metric"])):
         stem = re.sub(r"[^\w.+-]+", "_", metric)
+        n = basis(int(run.sweep.loc[run.sweep["metric"] == metric, "n_examples"].min()), "example")
         yield _picture("curves", f"pareto-{stem}", pareto(run.sweep, metric),
-                       "Every cut that was tested, and the front of those that no other beats.")  # fmt: skip
+                       f"Every cut that was tested, and the front of those that no other beats; {n}.")  # fmt: skip
         if run.sweep["kinds"].nunique() > 1:
             yield _picture("curves", f"kinds-{stem}", pruning_by_kind(run.sweep, metric),
-                           "Each kind of attention pruned alone.")  # fmt: skip
+                           f"Each kind of attention pruned alone; {n}.")  # fmt: skip
 
 
 def training_pictures(runs: Iterable[Run]) -> Iterator[Picture]:

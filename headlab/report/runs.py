@@ -43,6 +43,17 @@ class Run:
         return sum(1 for _ in (self.folder / "rows").glob("*.parquet"))
 
     @property
+    def n_texts(self) -> int | None:
+        """How many texts the intervals of the labels are over: of a dump all, of a sweep those of the other half."""
+        chunks = self.meta.get("notes", {}).get("chunks", self.signature.get("texts", {}).get("n_texts"))
+        if isinstance(chunks, int):
+            return chunks
+        total = self.signature.get("n_examples")
+        if not isinstance(total, int) or self.sweep is None or set(self.sweep["split"]) != {"report"}:
+            return None
+        return total - int(self.sweep["n_examples"].max())
+
+    @property
     def step(self) -> int | None:
         """The training step of its checkpoint, where the signature has one under `step`."""
         return _step(self.signature)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlab.report.definitions import METRICS, define
+from headlab.report.definitions import BOUNDS, METRICS, define
 from headlab.report.figures.curve import groups, random_band, share_removed, value_interval
 from headlab.report.figures.pareto import pareto_front
 
@@ -29,6 +29,7 @@ def _of_metric(metric: str, rows: pd.DataFrame) -> dict[str, Any]:
         "title": meaning.title,
         "unit": meaning.unit,
         "better": better,
+        "bounds": list(BOUNDS.get(metric, ())),
         "settings": _settings(rows),
         "lines": lines,
         "front": [_point(row) for _, row in pareto_front(finite).iterrows()],

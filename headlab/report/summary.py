@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from headlab.report.compare import Pair
-from headlab.report.definitions import METRICS, define
+from headlab.report.definitions import define
 from headlab.report.runs import Run
+from headlab.report.summary_sweep import about_sweep, number, small_sample
 from headlab.tables import head_names, label_columns
+
+__all__ = ["compare_sentences", "number", "summarize"]
 
 MOST_NAMES = 6  # heads named after a label; the table has them all
 
@@ -19,9 +21,9 @@ def summarize(run: Run) -> list[str]:
     """Sentences on what was run, on how many heads, which labels they carry and what removing them costs."""
     sentences = [*_about(run)]
     if run.heads is not None:
-        sentences += _about_labels(run.heads)
+        sentences += _about_labels(run.heads, run.n_texts)
     if run.sweep is not None:
-        sentences += _about_sweep(run.sweep)
+        sentences += about_sweep(run.sweep)
     return sentences
 
 
@@ -67,7 +69,7 @@ def _extent(heads: pd.DataFrame) -> str:
     return f"{len(heads)} attention head{'s' if len(heads) > 1 else ''} in {_listed(parts)}"
 
 
-def _about_labels(heads: pd.DataFrame) -> Iterator[str]:
+def _about_labels(heads: pd.DataFrame, n_texts: int | None) -> Iterator[str]:
     labels = label_columns(heads)
     if not labels:
         return
@@ -78,14 +80,14 @@ def _about_labels(heads: pd.DataFrame) -> Iterator[str]:
         f"{define(label).title} {mask.sum()}{_names(named[mask])}" for label, mask in carried.items() if mask.any()
     ]
     yield f"{some.sum()} of {len(heads)} heads carry a label" + (f": {_listed(parts)}." if parts else ".")
-    yield from _about_certainty(heads, carried)
+    yield from _about_certainty(heads, carried, n_texts)
     undefined = [define(label).title for label in labels if heads[label].isna().all()]
     if undefined:
         yield f"Not defined on these texts: {_listed(undefined)}."
 
 
-def _about_certainty(heads: pd.DataFrame, carried: Mapping[str, pd.Series]) -> Iterator[str]:
-    """How many of the labels hold with their whole interval."""
+def _about_certainty(heads: pd.DataFrame, carried: Mapping[str, pd.Series], n_texts: int | None) -> Iterator[str]:
+    """How many of the labels hold with their whole interval, and a warning where it comes from few texts."""
     total = sure = 0
     for label, mask in carried.items():
         low, threshold = heads.get(f"{label}_low"), heads.get(f"{label}_threshold")
@@ -93,81 +95,15 @@ def _about_certainty(heads: pd.DataFrame, carried: Mapping[str, pd.Series]) -> I
             total += int((mask & low.notna()).sum())
             sure += int((mask & (low > threshold)).sum())
     if total:
+        over = "texts" if n_texts is None else f"{n_texts} text{'s' if n_texts != 1 else ''}"
         yield (f"{sure} of these {total} labels hold with their whole 95 % interval above the threshold (bootstrap "
-               "over texts).")  # fmt: skip
+               f"over {over}).")  # fmt: skip
+        if n_texts is not None:
+            yield from small_sample(n_texts, "text", "the intervals of the labels")
 
 
 def _names(names: pd.Series) -> str:
     return f" ({', '.join(names)})" if len(names) <= MOST_NAMES else ""
-
-
-def _about_sweep(sweep: pd.DataFrame) -> Iterator[str]:
-    settings = ["metric", "kinds", "ablation", "split"]
-    for (metric, kinds, ablation, split), rows in sweep.groupby(settings, sort=False, dropna=False):
-        baseline, n = rows["baseline"].iloc[0], rows["n_examples"].iloc[0]
-        where = f" of {kinds} attention" if sweep["kinds"].nunique() > 1 else ""
-        yield (f"With all heads, {define(str(metric)).title} is {number(baseline)} on the {n} examples of the "
-               f"{split} split; removed heads{where} are replaced by {_replacement(str(ablation))}.")  # fmt: skip
-        for strategy in dict.fromkeys(rows["strategy"]):
-            if strategy != "random":
-                yield _about_order(str(metric), str(strategy), rows)
-
-
-def _replacement(ablation: str) -> str:
-    return {"zero": "zero", "mean": "their mean output"}.get(ablation, ablation)
-
-
-def _about_order(metric: str, strategy: str, rows: pd.DataFrame) -> str:
-    """The first cut with a clear loss, and the same cut in random order."""
-    title = define(metric).title
-    own = rows[(rows["strategy"] == strategy) & (rows["n_removed"] > 0)].sort_values("n_removed")
-    clear = own[own["ci_low"] > 0]
-    if own.empty:
-        return f"In the {strategy} order nothing was removed."
-    if clear.empty:
-        last = own.iloc[-1]
-        return (f"In the {strategy} order no tested cut, up to {_cut(last)}, clearly worsens {title} "
-                f"(every 95 % interval of the drop reaches 0); {_drop(last)} at the last one"
-                f"{_compared(rows, last)}.")  # fmt: skip
-    first = clear.iloc[0]
-    return (f"In the {strategy} order the smallest tested cut that clearly worsens {title} is {_cut(first)}: "
-            f"{_drop(first)}{_compared(rows, first)}.")  # fmt: skip
-
-
-def _cut(row: pd.Series) -> str:
-    return f"{row['n_removed']} of {row['n_heads']} heads ({100 * row['n_removed'] / row['n_heads']:.0f} %)"
-
-
-def _drop(row: pd.Series) -> str:
-    better = METRICS.get(str(row["metric"]))
-    way = "rise" if better is not None and "lower is better" in better.text else "drop"
-    return f"a {way} of {number(row['drop'])} [{number(row['ci_low'])}, {number(row['ci_high'])}]"
-
-
-def _compared(rows: pd.DataFrame, like: pd.Series) -> str:
-    random = rows[(rows["strategy"] == "random") & (rows["n_removed"] == like["n_removed"])]["drop"]
-    random = random[np.isfinite(random)]
-    if random.empty:
-        return ""
-    orders = f"{len(random)} random orders" if len(random) > 1 else "one random order"
-    spread = f" ({number(random.min())} to {number(random.max())})" if len(random) > 1 else ""
-    return f", against {number(random.mean())}{spread} in {orders}"
-
-
-def number(value: object) -> str:
-    """A number as people read it: three significant digits, whole numbers as they are, a dash for none."""
-    if value is None or pd.isna(value):  # type: ignore[call-overload]
-        return "–"
-    if isinstance(value, (bool, np.bool_)):
-        return "yes" if value else "no"
-    if isinstance(value, (int, np.integer)):
-        return str(int(value))
-    if isinstance(value, (float, np.floating)):
-        size = abs(float(value))
-        if size >= 1e6 or 0 < size < 5e-4:
-            return f"{value:.2e}" if np.isfinite(size) else str(float(value))
-        return f"{value:.0f}" if size >= 1000 else f"{value:.1f}" if size >= 100 else f"{value:.3f}"
-    return str(value)
 
 
 def _listed(parts: list[str]) -> str:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from headlab.errors import DataError, unknown_name
-from headlab.report.definitions import METRICS, define
+from headlab.report.definitions import BOUNDS, METRICS, define, lower_is_better
 from headlab.report.figures.style import COLOURS, GREY, MORE_COLOURS, ONE_COLUMN, figure_of, new_figure, styled
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -95,13 +95,29 @@ def _draw_order(axes: Axes, name: str, rows: pd.DataFrame, i: int) -> None:
 
 
 def value_interval(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """The interval of `drop` on the scale of the metric itself, whichever direction is better."""
+    """The interval of `drop` on the metric's own scale, whichever direction is better, cut at values it cannot leave.
+
+    The interval is that of a difference, hung on the baseline: unlike the metric it can reach above 1.
+    """
     together = ((rows["value"] - rows["baseline"]) * rows["drop"]).sum()
-    known = METRICS.get(str(rows["metric"].iloc[0])) if len(rows) else None
-    rises = together > 0 or (together == 0 and known is not None and "lower is better" in known.text)
+    metric = str(rows["metric"].iloc[0]) if len(rows) else ""
+    least, most = BOUNDS.get(metric, (-np.inf, np.inf))
+    rises = together > 0 or (together == 0 and lower_is_better(metric))
     if rises:  # the value goes up where it gets worse
-        return rows["baseline"] + rows["ci_low"], rows["baseline"] + rows["ci_high"]
-    return rows["baseline"] - rows["ci_high"], rows["baseline"] - rows["ci_low"]
+        low, high = rows["baseline"] + rows["ci_low"], rows["baseline"] + rows["ci_high"]
+    else:
+        low, high = rows["baseline"] - rows["ci_high"], rows["baseline"] - rows["ci_low"]
+    return low.clip(least, most), high.clip(least, most)
+
+
+def bound_axis(axes: Axes, metric: str) -> None:
+    """Keep the axis of a bounded metric within what it can reach."""
+    if metric in BOUNDS:
+        least, most = BOUNDS[metric]
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, least), min(high, most))
+        for artist in axes.lines:
+            artist.set_clip_on(False)  # a marker on the bound is drawn whole
 
 
 def _finish(axes: Axes, metric: str, rows: pd.DataFrame) -> None:
@@ -115,6 +131,7 @@ def _finish(axes: Axes, metric: str, rows: pd.DataFrame) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
+    bound_axis(axes, metric)
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

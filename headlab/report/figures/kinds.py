@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from headlab.errors import DataError, UsageError, unknown_name
 from headlab.report.definitions import define
-from headlab.report.figures.curve import MARKERS, share_removed, value_interval
+from headlab.report.figures.curve import MARKERS, bound_axis, share_removed, value_interval
 from headlab.report.figures.style import COLOURS, ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled
 
 
@@ -41,6 +41,7 @@ def pruning_by_kind(
         panel.set_xlabel("heads of the kind removed (%)")
         panel.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel(define(metric).axis)
+    bound_axis(axes[0], metric)
     axes[0].legend(frameon=False)
     return figure_of(axes[0])
 

@@ -50,7 +50,8 @@ class Curves {
     const margin = { left: 62, right: 18, top: 12, bottom: 42 };
     const points = shown.flatMap((line) => line.points);
     const values = points.flatMap((point) => this.heights(point)).concat(this.baselines()).filter(Number.isFinite);
-    const axis = makeAxis(values.length ? values : [0, 1], height - margin.bottom, margin.top);
+    const bounds = this.scale === "value" ? this.chosen()[0].curve.bounds : [];
+    const axis = makeAxis(values.length ? values : [0, 1], height - margin.bottom, margin.top, bounds);
     const most = Math.max(10, ...points.map((point) => point.x));
     const x = (share) => margin.left + (share / most) * (width - margin.left - margin.right);
     const title = this.chosen()[0].curve;
@@ -129,13 +130,14 @@ class Curves {
     }));
     const several = this.runs.length > 1;
     const settings = [...new Set(this.chosen().map(({ title, curve }) => (several ? `${title}: ` : "") + curve.settings))];
+    const bounds = this.scale === "value" && this.chosen()[0].curve.bounds.length ? ", cut at what the metric can reach" : "";
     const front = this.front ? " Black: cuts that no other cut beats (none removes as many heads at a smaller drop)." : "";
-    this.note.textContent = `${settings.join(" ")} Bars: 95 % interval of the drop (paired bootstrap over examples). Dashed: the model with all heads.${front}`;
+    this.note.textContent = `${settings.join(" ")} Bars: 95 % interval of the drop (paired bootstrap over examples)${bounds}. Dashed: the model with all heads.${front}`;
   }
 }
 
-// A vertical axis: logarithmic where positive values span more than twenty-fold.
-function makeAxis(values, bottom, top) {
+// A vertical axis: logarithmic where positive values span more than twenty-fold; it stays within the bounds of a metric.
+function makeAxis(values, bottom, top, [least = -Infinity, greatest = Infinity] = []) {
   let low = Math.min(...values), high = Math.max(...values);
   if (low > 0 && high > 20 * low) {
     const span = Math.log(high / low);
@@ -148,8 +150,8 @@ function makeAxis(values, bottom, top) {
   }
   if (high === low) { high += 0.5; low -= 0.5; }
   const step = roundStep((high - low) / 5);
-  low = Math.floor(low / step) * step;
-  high = Math.ceil(high / step) * step;
+  low = Math.max(Math.floor(low / step) * step, least);
+  high = Math.min(Math.ceil(high / step) * step, greatest);
   const ticks = Array.from({ length: Math.round((high - low) / step) + 1 }, (_, i) => low + i * step);
   return { ticks, y: (value) => bottom - ((value - low) / (high - low)) * (bottom - top) };
 }
