@@ -58,8 +58,55 @@ def test_list_prints_one_line_for_each_name(topic: str, capsys: pytest.CaptureFi
     lines = capsys.readouterr().out.splitlines()
     assert run(["list", topic, "--json"]) == 0
     named = json.loads(capsys.readouterr().out)[topic]
-    assert [line.split()[0] for line in lines] == list(named)
-    assert all(named.values()), "every name comes with a line about it"
+    assert [line.split()[0] for line in lines if not line.startswith("    ")] == list(named)
+    assert all(facts["summary"] for facts in named.values()), "every name comes with a line about it"
+
+
+def test_the_list_of_labels_has_definition_threshold_source_and_file(capsys: pytest.CaptureFixture) -> None:
+    assert run(["list", "labels"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("    source: Wu et al. 2024 (2404.15574): retrieval score") for line in lines)
+    assert "    file: headlab/labels/retrieval.py" in lines
+    assert "    threshold: chance + 0.1" in lines
+
+
+def test_the_listed_labels_say_what_the_labels_themselves_say() -> None:
+    from headlab.cli.list_names import entries
+    from headlab.labels import LABELS
+
+    listed = entries("labels")
+    own = {name: label for name in LABELS.names() if (label := getattr(LABELS.load(name), "LABEL", None))}
+    assert len(own) > 15
+    for name, label in own.items():
+        facts = listed[name]
+        assert (facts["definition"], facts["source"]) == (label.definition, label.source)
+        assert isinstance(facts["threshold"], str) or facts["threshold"] == label.threshold
+        assert (Path(headlab.__file__).parent.parent / facts["file"]).is_file()
+    assert "{relation}" in listed["syntactic"]["definition"]
+    assert "none of the other labels" in listed["mixed"]["definition"]
+
+
+def test_the_list_of_metrics_defines_the_loss_of_every_task(capsys: pytest.CaptureFixture) -> None:
+    from headlab.cli.list_names import entries
+
+    assert set(entries("metrics")["loss"]["loss"]) == set(entries("tasks"))
+    assert run(["list", "metrics"]) == 0
+    printed = capsys.readouterr().out
+    assert "loss of minimal-pairs: ln p(bad sentence) - ln p(good sentence), in nats; below 0" in printed
+
+
+def test_models_and_tasks_are_listed_with_each_other(capsys: pytest.CaptureFixture) -> None:
+    from headlab.cli.list_names import FITS, entries
+    from headlab.models import demo_models
+
+    assert set(FITS) == set(demo_models())
+    assert {task for tasks in FITS.values() for task in tasks} <= set(entries("tasks"))
+    assert run(["list", "models"]) == 0
+    assert "tasks: lm, minimal-pairs, probe" in capsys.readouterr().out
+    assert run(["list", "tasks"]) == 0
+    printed = capsys.readouterr().out
+    assert "(demo models: demo:minilm, demo:smollm2, demo:distilbert-tagger)" in printed
+    assert "(demo models: none, it needs a model with a head of its own)" in printed
 
 
 def test_list_without_a_topic_prints_all_and_loads_no_torch() -> None:

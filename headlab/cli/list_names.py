@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import headlab
 from headlab.cli.options import Json, TalkOptions
 from headlab.cli.output import print_json
 from headlab.errors import unknown_name
 
+if TYPE_CHECKING:
+    from headlab.registry import Registry
+
 TOPICS = ("labels", "scores", "tasks", "metrics", "statistics", "models")
 Topic = Annotated[str | None, typer.Argument(metavar="[" + "|".join(TOPICS) + "]", show_default=False)]
+
+
+# The loss of each task for one example: what the metric `loss` averages and the scores differentiate.
+LOSSES = {
+    "classification": "-ln p(right class), in nats",
+    "lm": "mean of -ln p over the predicted tokens of a window, in nats; the task reports it as perplexity",
+    "minimal-pairs": "ln p(bad sentence) - ln p(good sentence), in nats; below 0 where the good one is more probable",
+    "probe": "-ln p(right class) of the fixed probe, in nats",
+}
+# What the demo checkpoints can be used for; translation models have no task yet, classification no demo checkpoint.
+FITS = {
+    "demo:minilm": ("probe",),
+    "demo:smollm2": ("lm", "minimal-pairs", "probe"),
+    "demo:distilbert-tagger": ("probe",),
+    "demo:firefox-en-pt": (),
+    "demo:firefox-pt-en": (),
+}
+# Of each entry, what is printed below it where its list alone is asked for.
+DETAILS = ("definition", "threshold", "source", "file", "loss")
 
 
 def list_names(talk: TalkOptions, topic: Topic = None, json: Json = False) -> None:
@@ -26,25 +50,68 @@ def list_names(talk: TalkOptions, topic: Topic = None, json: Json = False) -> No
         if topic is None:
             print(f"{name}:")
         width = max((len(entry) for entry in lines), default=0)
-        for entry, summary in lines.items():
-            print(f"{'  ' if topic is None else ''}{entry:<{width}}  {summary}".rstrip())
+        for entry, facts in lines.items():
+            print(f"{'  ' if topic is None else ''}{entry:<{width}}  {facts['summary']}".rstrip())
+            if topic is not None:
+                _print_details(facts)
 
 
-def entries(topic: str) -> dict[str, str]:
-    """Name -> one line about it."""
+def _print_details(facts: dict[str, Any]) -> None:
+    for name in DETAILS:
+        value = facts.get(name)
+        if isinstance(value, dict):
+            for task, meaning in value.items():
+                print(f"    {name} of {task}: {meaning}")
+        elif value is not None:
+            print(f"    {name}: {value}")
+
+
+def entries(topic: str) -> dict[str, dict[str, Any]]:
+    """Name -> `summary`, one line about it, and what else its list says of it.
+
+    Labels come with definition, threshold, source and file; metrics with definition and file, the loss with that of
+    each task; tasks and models of the demo with each other.
+    """
+    if topic == "statistics":
+        return {name: {"summary": summary} for name, summary in _statistics().items()}
+    if topic == "models":
+        return {
+            name: {"summary": _with_tasks(name, about), "tasks": FITS.get(name)} for name, about in _models().items()
+        }
     from headlab.registry import Registry
 
-    if topic == "statistics":
-        return _statistics()
-    if topic == "models":
-        return _models()
     registry = {
         "labels": Registry("headlab.labels", "label"),
         "scores": Registry("headlab.scores", "score"),
         "tasks": Registry("headlab.tasks", "task", hyphenated=True),
         "metrics": Registry("headlab.tasks.metrics", "metric", hyphenated=True),
     }[topic]
-    return {name: registry.summary(name) for name in registry.names()}
+    return {name: {"summary": registry.summary(name)} | _facts(topic, registry, name) for name in registry.names()}
+
+
+def _facts(topic: str, registry: Registry, name: str) -> dict[str, Any]:
+    """What a list says beside the summary."""
+    from headlab.cli.label_facts import label_facts, metric_definition
+
+    file = Path(*registry.package.split("."), f"{name.replace('-', '_')}.py")
+    path = Path(headlab.__file__).parent.parent / file
+    if topic == "labels":
+        return label_facts(path) | {"file": file.as_posix()}
+    if topic == "metrics":
+        facts = {"definition": metric_definition(path), "file": file.as_posix()}
+        return facts | ({"loss": LOSSES} if name == "loss" else {})
+    if topic == "tasks":
+        models = [model for model, tasks in FITS.items() if name in tasks]
+        fitting = ", ".join(models) or "none, it needs a model with a head of its own"
+        summary = f"{registry.summary(name)} (demo models: {fitting})"
+        return {"summary": summary, "models": models, "loss": LOSSES.get(name)}
+    return {}
+
+
+def _with_tasks(name: str, about: str) -> str:
+    if name not in FITS:
+        return about
+    return f"{about}; tasks: {', '.join(FITS[name]) or 'none yet, only inspect and dump'}"
 
 
 def _statistics() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Looks at special tokens and neighbours together, and at neither enough for a label of its own."""
+"""Looks at special tokens and neighbours together, where no other label of the run but broad holds."""
 
 from headlab.labels import Label, Pairs, Scene, gap
 
@@ -15,7 +15,8 @@ LABEL = Label(
     threshold=0.6,
     published_chance=6 / 128,
     definition="mean attention to special tokens, the first token and the neighbours together above .6 at 6 in 128 "
-    "tokens, of heads that carry no other label of a place",
+    "tokens, of heads that carry none of the other labels of the run but broad: false above the threshold where one "
+    "of them holds",
     source="after Kovaleva et al. 2019 (1908.08593): vertical + diagonal; the threshold is ours",
     target=Pairs(vertical_and_diagonal),
 )
