@@ -265,6 +265,50 @@ def test_an_interrupted_sweep_keeps_its_rows_and_goes_on(
     pd.testing.assert_frame_equal(found, expected)
 
 
+def test_the_printed_sweep_is_short_and_has_each_baseline_once(
+    tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    assert run(_classification(tiny_classifier, sentences, out, "--budgets", "0,1%,25%,50%")) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "Warning: the budget 1% of 8 heads removes no head.\n"
+    header, *lines = printed.out[printed.out.index("metric") :].splitlines()
+    assert header.split()[0] == "metric"
+    assert header.split()[-1] == "n"
+    assert "random: mean (range)" in header
+    curve = load_table(out, "sweep")
+    assert [line.split()[:3] for line in lines] == [
+        [metric, budget, removed] for metric in dict.fromkeys(curve["metric"])
+        for budget, removed in (("0", "0"), ("25%", "2"), ("50%", "4"))
+    ]  # fmt: skip
+    assert {line.split()[-1] for line in lines} == {str(curve["n_examples"].iloc[0])}
+    drawn = curve[(curve["strategy"] == "random") & (curve["metric"] == "loss") & (curve["n_removed"] == 4)]["value"]
+    expected = f"{drawn.mean():.3f} ({drawn.min():.3f} to {drawn.max():.3f})"
+    assert any(expected in line for line in lines if line.split()[:2] == ["loss", "50%"])
+
+
+def test_a_missing_column_is_answered_with_the_option(
+    tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    arguments = ["sweep", str(tiny_classifier), "--task", "classification", "--data", str(sentences),
+                 "--text-column", "words", "--out", str(tmp_path / "run")]  # fmt: skip
+    _fails(arguments, 1, "--text-column", tmp_path / "run", capsys)
+
+
+def test_dump_names_the_labels_that_it_leaves_out(
+    tiny_lm: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    arguments = ["dump", str(tiny_lm), "--text", str(texts), "--statistics", "entropy", "--out"]
+    assert run([*arguments, str(tmp_path / "a")]) == 0
+    said = capsys.readouterr().err
+    assert (
+        "copying, duplicate_token, induction, retrieval (they bring their own input: name them with --labels)" in said
+    )
+    assert "syntactic (--conllu)" in said
+    assert run([*arguments, str(tmp_path / "b"), "--labels", "sink"]) == 0
+    assert "not computed" not in capsys.readouterr().err
+
+
 def test_random_orders_alone_can_be_swept(tiny_classifier: Path, sentences: Path, tmp_path: Path) -> None:
     assert (
         run(_classification(tiny_classifier, sentences, tmp_path / "run", "--scores", "random", "--within", "layer"))

@@ -125,6 +125,31 @@ def test_the_listed_statistics_are_those_of_the_engine() -> None:
     assert set(entries("statistics")) == set(STATISTICS)
 
 
+def test_the_help_of_dump_names_the_labels_that_it_leaves_out() -> None:
+    from headlab.cli.dump import FILES_OF, LABELS_HELP
+    from headlab.labels import LABELS, default_labels
+
+    own = sorted(set(LABELS.names()) - set(default_labels()) - set(FILES_OF))
+    assert f"({', '.join(own)})" in LABELS_HELP
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("choose one with text_column.", "choose one with --text-column."),
+        ("max_length = 1 is out of range.", "--max-length = 1 is out of range."),
+        ("The task 'lm' does not use the option 'label_column'.",
+         "The task 'lm' does not use the option --label-column."),
+        ("No column 'text_column' in text_column.tsv.", "No column 'text_column' in text_column.tsv."),
+    ],
+)  # fmt: skip
+def test_errors_name_the_options_of_the_command_line(text: str, expected: str) -> None:
+    from headlab.cli.errors import describe
+    from headlab.errors import DataError
+
+    assert describe(DataError(text, text)) == (expected, expected, 1)
+
+
 WRONG_USAGE = {
     "no command": ([], "Missing command"),
     "unknown command": (["dmup"], "dmup"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 15
 SHOWN = ("name", "labels", "entropy_norm", "max_weight", "first_mass", "separator_mass", "self_mass", "prev_mass",
          "next_mass", "distance")  # fmt: skip
+LABELS_HELP = (
+    "A,B or none. Without it all labels that read the given texts, not those with an input of their own "
+    "(copying, duplicate_token, induction, retrieval), which have to be named."
+)
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results.", show_default=False)]
 Text = Annotated[Path | None, typer.Option("--text", help="UTF-8 text file, one text a line (.gz too).")]
@@ -33,7 +38,7 @@ Alignments = Annotated[
     str | None, typer.Option("--alignments", help="SOURCE,TARGET,GOLD files (Pharaoh), for the label alignment.")
 ]
 TaskName = Annotated[str | None, typer.Option("--task", help="Read the texts of a task (`headlab list tasks`).")]
-Labels = Annotated[str | None, typer.Option("--labels", help="A,B or none; all labels without it.")]
+Labels = Annotated[str | None, typer.Option("--labels", help=LABELS_HELP)]
 Statistics = Annotated[str | None, typer.Option("--statistics", help="A,B; all statistics without it.")]
 MapCount = Annotated[int, typer.Option("--maps", min=0, help="Keep the attention maps of the first N texts.")]
 Layers = Annotated[str | None, typer.Option("--layers", help="Layers of the maps, such as 0,3-5.")]
@@ -63,6 +68,8 @@ def dump(
         progress.step(f"opening {model}")
         texts = _task_texts(task, model, opened, data, run) if task else _plain_texts(model, opened, data, text, conllu)
         paths, table = _observe(texts, wanted, out, run, progress)
+    if wanted.left_out and not talk.quiet:
+        print(_left_out(wanted.left_out), file=sys.stderr)
     if json:
         print_json({"paths": paths, "notes": texts.notes, "heads": rows(table)})
         return
@@ -73,6 +80,15 @@ def dump(
 
 # Labels that read a file of their own, and the option that names it.
 FILES_OF = {"syntactic": "conllu", "coreference": "mentions", "alignment": "alignments"}
+
+
+def _left_out(labels: list[str]) -> str:
+    """A line that names the labels that were not computed since nobody named them, and how to have them."""
+    own = [name for name in labels if name not in FILES_OF]
+    files = [f"{name} (--{FILES_OF[name]})" for name in labels if name in FILES_OF]
+    parts = [f"{', '.join(own)} (they bring their own input: name them with --labels)"] if own else []
+    parts += [f"{', '.join(files)}"] if files else []
+    return f"Labels not computed: {'; '.join(parts)}."
 
 
 def _sha256(paths: Path | list[str]) -> str:
@@ -105,6 +121,7 @@ class Wanted:
             if option not in given and any(name.partition(":")[0] == label for name in self.labels):
                 raise UsageError(f"The label {label} reads a file, and there is no --{option}.", f"Add --{option}.")
         self.files = {name: _sha256(paths) for name, paths in given.items()}
+        self._left_out = sorted(set(LABELS.names()) - set(self.labels)) if labels is None else []
         self._read = load_labels(self.labels, **given)
         self.statistics = names(statistics) or None
         for statistic in self.statistics or ():
@@ -118,6 +135,11 @@ class Wanted:
     def as_signature(self) -> dict[str, Any]:
         """The part of it that decides what is in the files."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    @property
+    def left_out(self) -> list[str]:
+        """The labels that are not computed by default, where --labels is not given."""
+        return self._left_out
 
     @property
     def loaded(self) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 
@@ -10,6 +11,9 @@ import typer
 from headlab.errors import HeadlabError
 
 INTERRUPTED = 130
+_NAMES = "text_column|label_column|train_data|batch_size|max_length|trust_remote_code"
+OPTION = re.compile(rf"option '({_NAMES})'")
+ARGUMENTS = re.compile(rf"(?<![\w'./-])({_NAMES})(?![\w'/]|\.\w)")
 
 
 def report(error: BaseException, *, debug: bool) -> int:
@@ -34,7 +38,7 @@ def report(error: BaseException, *, debug: bool) -> int:
 def describe(error: BaseException) -> tuple[str, str, int]:
     """Cause, remedy and exit code of an error."""
     if isinstance(error, HeadlabError):
-        return error.cause, error.remedy, error.exit_code
+        return _with_options(error.cause), _with_options(error.remedy), error.exit_code
     if _is_wrong_usage(error):
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "headlab"
@@ -44,6 +48,14 @@ def describe(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, OSError) and error.filename:
         return f"{error.strerror}: {error.filename}", "Check that the path exists, is writable and has room.", 1
     return f"{type(error).__name__}: {_one_line(error)}", "Run it again with --debug for the traceback.", 1
+
+
+def _with_options(text: str) -> str:
+    """Python's arguments as the options of the command line: `with text_column` as `with --text-column`.
+
+    Names in quotes are somebody's own, such as columns of a file, but for `option 'text_column'`.
+    """
+    return ARGUMENTS.sub(lambda found: "--" + found.group(1).replace("_", "-"), OPTION.sub(r"option \1", text))
 
 
 def _is_wrong_usage(error: BaseException) -> bool:

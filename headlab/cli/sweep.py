@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headlab.cli.curve_table import curve_table
 from headlab.cli.options import DataOptions, Json, Model, ModelOptions, RunOptions, TalkOptions, names, require
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_BUDGETS = "0,10%,20%,30%,40%,50%,60%,70%,80%,90%"
 WITHIN = ("model", "layer", "kind")
 ABLATIONS = ("zero", "mean")
-SHOWN = ("strategy", "seed", "budget", "n_removed", "metric", "value", "baseline", "drop", "ci_low", "ci_high")
+SHOWN_ROWS = 30
 
 TaskName = Annotated[str, typer.Option("--task", help="See `headlab list tasks`.", show_default=False)]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results.", show_default=False)]
@@ -53,7 +55,7 @@ def sweep(
         return
     print_paths(files(out))
     print()
-    print(table_text(curve, SHOWN))
+    print(table_text(curve_table(curve), n=SHOWN_ROWS))
 
 
 class Wanted:
@@ -97,7 +99,8 @@ def _sweep(task: Task, wanted: Wanted, out: Path, run: RunOptions, progress: Pro
     heads = Heads(task.checkpoint)
     n_heads = sum(wanted.kinds is None or kind in wanted.kinds for kind, _, _ in heads.index)
     for budget in wanted.budgets:
-        budget_size(budget, n_heads)
+        if budget_size(budget, n_heads) == 0 and budget_size(budget, 1 << 30) > 0:
+            print(f"Warning: the budget {budget} of {n_heads} heads removes no head.", file=sys.stderr)
     signature = _signature(task, wanted, run)
     state = open_run(out, signature, run.overwrite, command=command_line())
     table = _head_table(heads, task, wanted, out if state == "resume" else None, run, progress)
