@@ -36,6 +36,17 @@ def check_folder(folder: Path) -> None:
     raise CheckpointError(f"The folder {folder} has no weights (*.safetensors).", "Save the model there again.")
 
 
+def settings_files(folder: Path) -> list[Path]:
+    """The files beside the weights on which a model's outputs depend: configuration and tokenizer, sorted by name."""
+    named = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+    others = [
+        p.name
+        for p in folder.iterdir()
+        if p.suffix in (".model", ".spm") or p.name in ("vocab.txt", "vocab.json", "merges.txt")
+    ]
+    return [folder / name for name in sorted({*named, *others}) if (folder / name).is_file()]
+
+
 def weights_files(folder: Path) -> list[Path]:
     """The safetensors files that transformers reads from a folder, sorted by name."""
     single = folder / "model.safetensors"

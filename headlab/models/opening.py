@@ -13,7 +13,7 @@ from headlab.errors import CheckpointError, UsageError, unknown_name
 from headlab.models.checkpoint import Checkpoint, token_limit
 from headlab.models.classes import PURPOSES, model_class, require_trained
 from headlab.models.demo_checkpoints import PREFIX, demo_folder, student_weights
-from headlab.models.folders import check_folder, file_sha256, has_tokenizer, weights_files
+from headlab.models.folders import check_folder, file_sha256, has_tokenizer, settings_files, weights_files
 from headlab.models.gguf_files import check_gguf, forget_quantization, silent_unpacking, unpacked
 from headlab.models.loading_errors import quiet, translated
 from headlab.models.network import hub_is_reachable
@@ -85,7 +85,7 @@ def _locate(name: str, revision: str | None) -> Source:
         return Source(str(path.parent), options, f"sha256:{file_sha256(path)[:16]}")
     if path.is_dir():
         check_folder(path)
-        return _folder(path, f"sha256:{file_sha256(*weights_files(path))[:16]}")
+        return _folder(path, f"sha256:{file_sha256(*weights_files(path), *settings_files(path))[:16]}")
     if path.exists():
         raise CheckpointError(f"{name} is a file, but no .gguf file.", "Name a folder, a .gguf file or a hub id.")
     if not _may_be_hub_id(name):

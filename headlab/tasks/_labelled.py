@@ -41,6 +41,8 @@ def read_labelled(source: Source | None, options: Options) -> LabelledTexts:
         texts.append(cell_text(row[text], place, text))
         value = row[label]
         labels.append(cell_text(int(value) if isinstance(value, bool) else value, place, label).strip())
+        if not labels[-1]:
+            raise DataError(f"{place} has no label.", "Give every text a label, or leave the row out.")
     return LabelledTexts(texts, labels, table.places, name, sha256)
 
 

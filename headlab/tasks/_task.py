@@ -134,6 +134,7 @@ class Task:
             "task": self.name,
             "data": self._loaded.name,
             "data_sha256": self._loaded.sha256,
+            "columns": [options.text_column, options.label_column],
             "n_examples": self.n_examples,
             "limit": options.limit,
             "split": options.split,

@@ -58,6 +58,9 @@ class Probe(Task):
                              "Use an encoder or a decoder (BERT, Llama, demo:minilm).")  # fmt: skip
         data = read_labelled(self.options.data, self.options)
         self._train = None if self.options.train_data is None else read_labelled(self.options.train_data, self.options)
+        if self._train is not None and self._train.sha256 == data.sha256 and self._train.labels == data.labels:
+            raise DataError(f"The probe would be fitted on the texts that it is judged on ({data.name}).",
+                            "Leave train_data out: the probe then learns from the select half alone.")  # fmt: skip
         self.labels = label_names(self._train or data)
         examples, counts = self._encode(data, limited(data.labels, self.options.limit))
         return Loaded(examples, data.name, data.sha256, counts)

@@ -32,15 +32,21 @@ def test_a_folder_gives_the_saved_model_in_eval_mode(bert_folder: Path) -> None:
     assert not checkpoint.is_encoder_decoder
 
 
-def test_the_revision_of_a_folder_is_the_hash_of_its_weights(bert_folder: Path) -> None:
-    digest = hashlib.sha256((bert_folder / "model.safetensors").read_bytes()).hexdigest()
+def settings(folder: Path) -> bytes:
+    """What a model depends on beside its weights, one file after the other."""
+    names = ("config.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+    return b"".join((folder / name).read_bytes() for name in names if (folder / name).is_file())
+
+
+def test_the_revision_of_a_folder_is_the_hash_of_its_weights_and_settings(bert_folder: Path) -> None:
+    digest = hashlib.sha256((bert_folder / "model.safetensors").read_bytes() + settings(bert_folder)).hexdigest()
     assert open_model(str(bert_folder)).revision == f"sha256:{digest[:16]}"
 
 
 def test_sharded_weights_are_opened_and_hashed_shard_by_shard(bert_folder: Path, tmp_path: Path) -> None:
     BertForMaskedLM.from_pretrained(bert_folder).save_pretrained(tmp_path, max_shard_size="8KB")
     shards = sorted(tmp_path.glob("*.safetensors"))
-    digest = hashlib.sha256(b"".join(shard.read_bytes() for shard in shards)).hexdigest()
+    digest = hashlib.sha256(b"".join(shard.read_bytes() for shard in shards) + settings(tmp_path)).hexdigest()
     assert len(shards) > 1
     assert open_model(str(tmp_path)).revision == f"sha256:{digest[:16]}"
     shards[0].unlink()

@@ -186,3 +186,26 @@ def test_limit_keeps_the_labels_in_proportion(encoder, file, records):
     judged = task("probe", encoder, data=file, limit=12)
     kept = [records[place][1] for place in judged.split("all")]
     assert [kept.count(name) for name in NAMES] == [4, 4, 4] and list(judged.split("all")) == list(range(12))
+
+
+def test_another_label_column_is_another_signature(classifier, tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text("text,first,second\n" + "w1 w2 w3,sad,glad\nw2 w3 w4,glad,sad\n" * 3, encoding="utf-8")
+    signatures = [
+        task("classification", classifier, data=path, text_column="text", label_column=column).signature()
+        for column in ("first", "second")
+    ]
+    assert signatures[0] != signatures[1] and signatures[0]["data_sha256"] == signatures[1]["data_sha256"]
+
+
+def test_a_text_without_a_label_is_no_class_of_its_own(encoder, tmp_path):
+    path = tmp_path / "texts.tsv"
+    path.write_text("w1 w2\tsad\nw2 w3\tglad\nw3 w4\t\n" * 4, encoding="utf-8")
+    with pytest.raises(DataError, match="no label"):
+        task("probe", encoder, data=path)
+
+
+def test_a_probe_is_not_judged_on_the_texts_it_is_fitted_on(encoder, file):
+    with pytest.raises(DataError, match="judged on") as refusal:
+        task("probe", encoder, data=file, train_data=file)
+    assert "select half" in refusal.value.remedy
