@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -95,8 +96,7 @@ def _edit_scores(call: AttentionCall, scores: Tensor, start: int, stop: int) -> 
         scores.add_(_rows(call.position_bias, start, stop)[..., :seen])
     if call.causal:
         # Only the last columns of the block can lie in a query's future.
-        future = torch.ones(stop - start, stop - start, dtype=torch.bool, device=scores.device).triu_(1)
-        scores[..., start:].masked_fill_(future, MASKED)
+        scores[..., start:].add_(_future(stop - start, scores.device))
     elif call.mask is not None:
         mask = _rows(call.mask, start, stop)[..., :seen]
         if mask.dtype == torch.bool:
@@ -104,6 +104,12 @@ def _edit_scores(call: AttentionCall, scores: Tensor, start: int, stop: int) -> 
         else:
             scores.add_(mask).clamp_min_(MASKED)
     return scores
+
+
+@functools.lru_cache(maxsize=64)  # every layer has the same spans
+def _future(rows: int, device: torch.device) -> Tensor:
+    """What takes a block's own later keys away from its queries, (query, key)."""
+    return torch.full((rows, rows), MASKED, device=device).triu_(1)
 
 
 def _rows(tensor: Tensor, start: int, stop: int) -> Tensor:
