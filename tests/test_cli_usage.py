@@ -233,6 +233,30 @@ def test_a_report_of_a_folder_that_is_no_run_fails_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("data.csv", "does not end in .html"), ("own.html", "is no report of headlab")]
+)
+def test_a_report_replaces_only_a_report(
+    name: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlab.report.page.find_runs", lambda folders: [])
+    page = tmp_path / name
+    page.write_text("<title>My headlab report</title>", encoding="utf-8")
+    assert run(["report", str(tmp_path), "--out", str(page)]) == 2
+    _assert_cause_and_remedy(capsys, expected)
+    assert page.read_text(encoding="utf-8") == "<title>My headlab report</title>"
+
+
+def test_a_report_replaces_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headlab.report.page.find_runs", lambda folders: [])
+    page = tmp_path / "page.html"
+    assert run(["report", str(tmp_path), "--out", str(page)]) == 0
+    earlier = page.read_text(encoding="utf-8")
+    page.write_text(earlier + "<!-- earlier -->", encoding="utf-8")
+    assert run(["report", str(tmp_path), "--out", str(page)]) == 0
+    assert page.read_text(encoding="utf-8") == earlier
+
+
 def test_ctrl_c_exits_with_130(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from headlab.errors import DataError
+from headlab.errors import DataError, UsageError
 from headlab.report import web
 from headlab.report.compare import Pair, compare_runs
 from headlab.report.figures.style import draw
@@ -23,12 +23,15 @@ from headlab.report.runs import Run, find_runs
 from headlab.report.summary import compare_sentences, summarize
 from headlab.tables import write_atomically
 
+_START = 1 << 14  # bytes; the title of a report stands well within them
+
 
 def write_report(folders: str | Path | Iterable[str | Path], out: str | Path | None = None) -> Path:
     """Write one self-contained HTML file about one or more run folders, or folders of runs; returns its path.
 
     Without `out`, it is `report.html` in the first folder. The file is replaced as a whole or not at all.
-    Raises DataError for a folder without tables, UsageError where the file cannot be written.
+    Raises DataError for a folder without tables, UsageError where the file cannot be written, does not end in .html,
+    or is there and is no report.
     """
     given = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
     if not given:
@@ -37,7 +40,23 @@ def write_report(folders: str | Path | Iterable[str | Path], out: str | Path | N
     path = Path(out) if out is not None else given[0] / "report.html"
     if path.is_dir():
         path = path / "report.html"
+    _check_place(path)
     return write_atomically(path, render(runs))
+
+
+def _check_place(path: Path) -> None:
+    """Raise UsageError for a place where a report would replace, or pass for, something else."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"A report is an HTML file, and {path} does not end in .html.", "Choose a name like run.html.")
+    if not path.exists():
+        return
+    try:
+        with path.open("rb") as file:
+            start = file.read(_START)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Choose another --out.") from error
+    if start.strip() and b"<title>headlab report: " not in start:
+        raise UsageError(f"{path} is no report of headlab and is left as it is.", "Choose another --out.")
 
 
 def render(runs: Sequence[Run], *, embedded: bool = False) -> str:
