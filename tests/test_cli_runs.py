@@ -397,6 +397,14 @@ def test_a_layer_that_does_not_exist(tiny_lm: Path, texts: Path, tmp_path: Path,
     _fails(arguments, 2, "layer 7", out, capsys)
 
 
+def test_heads_and_layers_that_exclude_each_other(
+    tiny_lm: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["dump", str(tiny_lm), "--text", str(texts), "--out", str(out), "--maps", "1"]
+    _fails([*arguments, "--heads", "L0H1", "--layers", "1"], 2, "--layers", out, capsys)
+
+
 def test_a_budget_above_the_number_of_heads(
     tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

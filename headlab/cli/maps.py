@@ -28,6 +28,8 @@ def capture(
     rows = sorted((example, b, r) for b, batch in enumerate(batches) for r, example in enumerate(batch.examples))[:n]
     singles = [_row(batches[b], r) for _, b, r in rows]
     kept = _kept(heads, layers, chosen)
+    if chosen is not None and layers is not None and not kept:
+        raise UsageError("None of the heads of --heads is in the layers of --layers.", "Leave out one of the two.")
     _check_size(singles, sum(len(found) for found in kept.values()))
     return [one for text, single in enumerate(singles) for one in _of_text(heads, single, text, layers, chosen, kept)]
 

@@ -64,7 +64,9 @@ class DataOptions:
 class RunOptions:
     """Where results go and what is said meanwhile."""
 
-    seed: Annotated[int, typer.Option(help="Seed of everything random.", rich_help_panel="Run")] = 0
+    seed: Annotated[
+        int, typer.Option(min=0, max=(1 << 32) - 1, help="Seed of everything random.", rich_help_panel="Run")
+    ] = 0
     format: Annotated[Format, typer.Option(help="Format of the tables.", rich_help_panel="Run")] = Format.parquet
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what an earlier run left in DIR.", rich_help_panel="Run")
@@ -126,6 +128,8 @@ def numbers(text: str, option: str) -> list[int]:
         first, dash, last = part.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise UsageError(f"{option} {text!r} is not a list of numbers.", "Write numbers and ranges: 0,3-5.")
+        if int(last or first) < int(first):
+            raise UsageError(f"{option} {text!r} holds the range {part}, which is empty.", f"Write {last}-{first}.")
         found.extend(range(int(first), int(last or first) + 1))
     return found
 

@@ -147,6 +147,8 @@ def _dtype(dtype: str | torch.dtype) -> Any:
 def _device(device: str | torch.device) -> torch.device:
     try:
         found = torch.device(device)
+        if found.type == "meta":
+            raise UsageError("The device 'meta' holds no numbers.", "Use cpu, or a device that torch sees.")
         torch.empty(1, device=found)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         cause = f"The device {str(device)!r} cannot be used: {str(error).splitlines()[0]}"

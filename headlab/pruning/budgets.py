@@ -38,7 +38,9 @@ def budget_size(budget: Budget, n_heads: int) -> int:
         raise UsageError(f"{text!r} is not a budget.", _ALLOWED)
     number, per_cent = Decimal(match.group(1)), bool(match.group(2))
     if not per_cent and "." not in match.group(1):
-        if not 0 <= number <= n_heads:
+        if number < 0:
+            raise UsageError(f"A budget of {text} heads is out of range.", "Budgets start at 0, nothing removed.")
+        if number > n_heads:
             raise UsageError(f"A budget of {text} heads is out of range.", f"There are {n_heads} heads to choose from.")
         return int(number)
     share = number / 100 if per_cent else number

@@ -159,6 +159,7 @@ def test_names_that_lead_nowhere(
         ({"purpose": "features "}, "Unknown purpose"),
         ({"dtype": "float31"}, "Unknown dtype"),
         ({"device": "toaster"}, "device 'toaster' cannot be used"),
+        ({"device": "meta"}, "device 'meta' holds no numbers"),
     ],
 )
 def test_arguments_that_do_not_exist(bert_folder: Path, arguments: dict[str, str], cause: str) -> None:
