@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from headlab.report.runs import Run
-from headlab.tables import STATISTICS, head_names, score_columns
+from headlab.tables import STATISTICS, head_names, label_columns, score_columns
 
 FEWEST = 3  # heads below which a rank correlation says nothing
 
@@ -25,6 +25,7 @@ class Pair:
     n_shared: int
     correlations: pd.DataFrame  # column, rho, p, n
     label_changes: pd.DataFrame  # head, left, right
+    labels: tuple[str, ...] = ()  # decided in both runs, for some head
 
     @property
     def same_model(self) -> bool:
@@ -43,7 +44,8 @@ def _pair(left: Run, right: Run) -> Pair:
     assert left.heads is not None and right.heads is not None
     shared = left.heads.index.intersection(right.heads.index, sort=False)
     ours, theirs = left.heads.loc[shared], right.heads.loc[shared]
-    return Pair(left, right, len(shared), correlations(ours, theirs), label_changes(ours, theirs))
+    return Pair(left, right, len(shared), correlations(ours, theirs), label_changes(ours, theirs),
+                tuple(shared_labels(ours, theirs)))  # fmt: skip
 
 
 def correlations(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
@@ -78,20 +80,26 @@ def score_agreement(heads: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["left", "right", "rho", "p", "n"])
 
 
+def shared_labels(left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
+    """The labels that both tables decide for some head: one that was not computed, or is undefined, says nothing."""
+    both = [name for name in label_columns(left) if name in label_columns(right)]
+    return [name for name in both if (left[name].notna().to_numpy() & right[name].notna().to_numpy()).any()]
+
+
 def label_changes(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
-    """The heads whose labels differ between two tables of the same heads: columns head, left, right."""
-    empty = pd.DataFrame(columns=["head", "left", "right"])
-    if "labels" not in left.columns or "labels" not in right.columns:
-        return empty
-    before, after = _label_sets(left["labels"]), _label_sets(right["labels"])
-    names = head_names(left.index)
-    rows = [(name, _listed(a), _listed(b)) for name, a, b in zip(names, before, after, strict=True) if a != b]
-    return pd.DataFrame(rows, columns=["head", "left", "right"]) if rows else empty
+    """The heads whose labels differ between two tables of the same heads: columns head, left, right.
+
+    Labels count where both tables decide them for the head.
+    """
+    rows = []
+    labels = shared_labels(left, right)
+    for name, (_, ours), (_, theirs) in zip(head_names(left.index), left.iterrows(), right.iterrows(), strict=True):
+        decided = [label for label in labels if not pd.isna(ours[label]) and not pd.isna(theirs[label])]
+        before, after = ([label for label in decided if bool(side[label])] for side in (ours, theirs))
+        if before != after:
+            rows.append((name, _listed(before), _listed(after)))
+    return pd.DataFrame(rows, columns=["head", "left", "right"])
 
 
-def _label_sets(labels: pd.Series) -> list[frozenset[str]]:
-    return [frozenset(str(text).split(",")) - {"none", "nan", "<NA>", "None"} for text in labels]
-
-
-def _listed(labels: frozenset[str]) -> str:
+def _listed(labels: Sequence[str]) -> str:
     return ", ".join(sorted(labels)) or "none"

@@ -11,7 +11,7 @@ import pandas as pd
 
 from headlab.report.compare import Pair, score_agreement
 from headlab.report.definitions import EVIDENCE_SUFFIXES, define
-from headlab.report.figures.labels import carried_labels, legend_keys
+from headlab.report.figures.labels import carried_labels, cell_text, legend_keys
 from headlab.report.figures.style import COLOURS, GREY, PALE, is_dark
 from headlab.report.maps import AttentionMap, is_special
 from headlab.report.quantise import BUDGET, pack_all
@@ -45,7 +45,10 @@ def heads_payload(heads: pd.DataFrame) -> dict[str, Any]:
         "names": head_names(heads.index),
         "numeric": [c for c in numeric if c not in {"n_queries", "kv_group"}],
         "labels": [{"name": label, "title": define(label).title, "text": define(label).text, "mark": keys[label][0],
-                    "colour": keys[label][1], "dark": is_dark(keys[label][1])} for label in labels],
+                    "colour": keys[label][1], "dark": is_dark(keys[label][1]),
+                    "defined": bool(heads[label].notna().any())}
+                   for label in labels],
+        "marks": ["" if not found else cell_text([keys[label][0] for label in found]) for found in main],
         "carried": [None if found is None else [labels.index(label) for label in found] for found in main],
         "definitions": {str(c): list(define(str(c))) for c in heads.columns},
         "agreement": records(score_agreement(heads)),

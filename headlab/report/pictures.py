@@ -119,9 +119,23 @@ def _attention(run: Run) -> Iterator[Picture]:
     for (side, text), maps in by_text.items():
         shown = maps[:MOST_MAPS]
         names = head_names([(m.kind, m.layer, m.head) for m in shown], single_stack=len(kinds) == 1)
-        more = f" The first {MOST_MAPS} of {len(maps)} stored maps." if len(maps) > MOST_MAPS else ""
-        yield _picture("maps", f"attention-{side}-{text}", attention_grid(shown, names=names),
-                       f"Attention maps on text {text}: rows are queries, columns are keys.{more}")  # fmt: skip
+        figure = attention_grid(shown, names=names)
+        title = f"Text {text}, {side}-attention, {_layers(shown)}"
+        if len(maps) > MOST_MAPS:
+            title += f": the first {MOST_MAPS} of {len(maps)} stored maps, which are of {_layers(maps)}"
+        figure.suptitle(title, fontsize=8)
+        yield _picture("maps", f"attention-{side}-{text}", figure,
+                       f"Attention maps. {title}. Rows are queries, columns are keys.")  # fmt: skip
+
+
+def _layers(maps: Iterable[AttentionMap]) -> str:
+    """`layer 0 only`, `layers 0 to 5` or `layers 1, 4`."""
+    found = sorted({item.layer for item in maps})
+    if len(found) == 1:
+        return f"layer {found[0]} only"
+    if len(found) > 2 and found == list(range(found[0], found[-1] + 1)):
+        return f"layers {found[0]} to {found[-1]}"
+    return f"layers {', '.join(map(str, found))}"
 
 
 def _curves(run: Run) -> Iterator[Picture]:
@@ -157,9 +171,12 @@ def _by_layer(heads: pd.DataFrame) -> Iterator[Picture]:
 def _many_maps(run: Run) -> Iterator[Picture]:
     """The model view of the first text of each kind of attention, and the cluster map of the heads with maps."""
     for kind in dict.fromkeys(item.kind for item in run.maps):
-        if len({(m.layer, m.head) for m in run.maps if m.kind == kind}) > 1:
+        first = next(item.text for item in run.maps if item.kind == kind)
+        shown = [item for item in run.maps if item.kind == kind and item.text == first]
+        if len({(m.layer, m.head) for m in shown}) > 1:
             yield _picture("maps", f"model-view-{kind}", model_view(run.maps, kind=kind),
-                           f"All stored maps of one text: {kind}, layers down, heads across.")  # fmt: skip
+                           f"All {len(shown)} stored maps of text {first}: {kind}, {_layers(shown)} "
+                           "(layers down, heads across).")  # fmt: skip
     if len(divergences(run.maps)[0]) > 2:
         yield _picture("maps", "clusters", cluster_map(run.maps, run.heads),
                        "Heads with alike attention near each other: Jensen-Shannon divergence, multidimensional "

@@ -45,7 +45,14 @@ def _about_pair(pair: Pair) -> str:
     known = zip(shown["column"], shown["rho"], strict=True)
     parts = [f"their order by {define(c).title} agrees to {rho:.2f} (Spearman)" for c, rho in known if not pd.isna(rho)]
     changed = len(pair.label_changes)
-    labels = f"{changed} of them carr{'ies' if changed == 1 else 'y'} other labels" if changed else "no label differs"
+    among = f"the {len(pair.labels)} labels that both decide" if len(pair.labels) > 1 else "the label that both decide"
+    labels = "no label was decided in both"
+    if pair.labels:
+        labels = (
+            f"{changed} of them differ{'s' if changed == 1 else ''} in {among}"
+            if changed
+            else f"none differs in {among}"
+        )
     return f"{pair.left.title} and {pair.right.title} share {pair.n_shared} heads; {_listed([*parts, labels])}."
 
 

@@ -88,8 +88,9 @@ def _change(row: pd.Series) -> str:
     if drop == 0:
         return f"no change [{number(low)}, {number(high)}]"
     lower = lower_is_better(str(row["metric"]))
-    if drop < 0:  # the metric got better: both ends change sign, and with it their places
-        return f"{'a fall' if lower else 'a rise'} of {number(-drop)} [{number(-high)}, {number(-low)}], for the better"
+    if drop < 0:  # the metric got better: the ends change sign and places (0.0 - 0.0 is no -0.0)
+        way, ends = "a fall" if lower else "a rise", f"[{number(0.0 - high)}, {number(0.0 - low)}]"
+        return f"{way} of {number(-drop)} {ends}, for the better"
     return f"{'a rise' if lower else 'a drop'} of {number(drop)} [{number(low)}, {number(high)}]"
 
 

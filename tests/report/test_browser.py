@@ -312,7 +312,8 @@ def test_runs_side_by_side(
     visit: Any, write_run: Write, encoder_heads: pd.DataFrame, encoder_sweep: pd.DataFrame
 ) -> None:
     other = encoder_heads.assign(entropy=encoder_heads["entropy"] ** 2 + encoder_heads["distance"])
-    other.loc[("encoder", 2, 3), "labels"] = "broad,sink"
+    changed = ("encoder", 2, 3)
+    other.loc[changed, "broad"] = not other.loc[changed, "broad"]
     first = write_run("first", heads=encoder_heads, sweep=encoder_sweep)
     second = write_run("second", heads=other, sweep=encoder_sweep)
     opened = visit(write_report([first, second]))

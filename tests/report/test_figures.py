@@ -31,7 +31,7 @@ from headlab.report.figures import (
 )
 from headlab.report.figures.curve import random_band
 from headlab.report.figures.heat import short_number
-from headlab.report.figures.labels import legend_keys
+from headlab.report.figures.labels import cell_text, legend_keys
 from headlab.report.maps import AttentionMap
 
 
@@ -146,7 +146,31 @@ def test_label_map_legend_counts_every_carrier(decoder_heads: pd.DataFrame, fake
     counts = Counter(name for labels in decoder_heads["labels"] for name in labels.split(","))
     assert f"P  previous token: {counts['previous_token']}" in texts
     assert f"none: {counts['none']}" in texts
-    assert "S  separator: 0" in texts
+    assert "S  separator: undefined" in texts  # never decided: no count
+
+
+def test_label_map_legend_has_a_colour_only_where_a_cell_has_it(encoder_heads: pd.DataFrame) -> None:
+    hidden = encoder_heads.assign(positional=True, sink=True, sink_score=0.99).astype({"positional": "boolean"})
+    hidden[["self", "broad"]] = False  # defined, carried by no head
+    figure = label_map(hidden)
+    legend = figure.legends[0]
+    drawn = {to_hex(cell.get_facecolor()) for cell in cells(figure)}
+    for handle, text in zip(legend.get_patches(), legend.get_texts(), strict=True):
+        words = text.get_text()
+        if not words.startswith("none"):
+            assert handle.get_facecolor()[3] == 0 or to_hex(handle.get_facecolor()) in drawn, words
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert {"O  fixed offset: 72", "I  itself: 0", "K  sink: 72"} <= set(texts)
+    assert legend.get_patches()[texts.index("O  fixed offset: 72")].get_facecolor()[3] == 0  # always gives way
+    assert "Colour: main label" in legend.get_title().get_text()
+
+
+@pytest.mark.parametrize(
+    ("marks", "text"),
+    [("", ""), ("PLO", "PLO"), ("PLOo", "PLO\no"), ("PLOoKV", "PLO\noKV"), ("PLOoKVC", "PLO\no+3")],
+)
+def test_every_label_of_a_head_is_in_its_cell_or_counted(marks: str, text: str) -> None:
+    assert cell_text(list(marks)) == text
 
 
 def test_label_map_hatches_heads_without_a_defined_label(decoder_heads: pd.DataFrame) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from headlab.report.compare import compare_runs
 from headlab.report.figures import pruning_curve
 from headlab.report.figures.curve import value_interval
 from headlab.report.pictures import pictures
 from headlab.report.runs import find_runs
 from headlab.report.series import curve_series
-from headlab.report.summary import summarize
+from headlab.report.summary import compare_sentences, summarize
 from headlab.tables import write_meta
 
 Write = Callable[..., Path]
@@ -114,3 +115,24 @@ def test_intervals_and_axis_of_a_bounded_metric_stay_within_it(fake: SimpleNames
 def test_intervals_of_an_unbounded_metric_are_left_alone(fake: SimpleNamespace) -> None:
     sweep = one_cut(fake, "perplexity", 20.0, 5.0, -1.0, 30.0)
     assert value_interval(sweep)[1].max() == 50.0 and curve_series(sweep)[0]["bounds"] == []
+
+
+def test_runs_are_compared_on_the_labels_that_both_decide(write_run: Write, encoder_heads: pd.DataFrame) -> None:
+    few = encoder_heads[["entropy", "broad", "broad_score", "sink", "sink_score", "labels"]].copy()
+    few.iloc[:5, few.columns.get_loc("sink")] = ~few["sink"].iloc[:5]
+    runs = find_runs([write_run("all", heads=encoder_heads), write_run("few", heads=few)])
+    said = compare_sentences(runs, compare_runs(runs))
+    assert any("5 of them differ in the 2 labels that both decide" in s for s in said)
+    none = encoder_heads[["entropy", "self", "self_score"]]
+    runs = find_runs([write_run("few", heads=few), write_run("none", heads=none)])
+    assert any("no label was decided in both" in s for s in compare_sentences(runs, compare_runs(runs)))
+
+
+def test_a_picture_of_maps_says_which_layers_it_shows(write_run: Write, fake: SimpleNamespace) -> None:
+    heads = [("encoder", layer, head) for layer in range(3) for head in range(12)]
+    folder = write_run("maps", heads=fake.heads({"encoder": (3, 12)})[["entropy"]], maps=fake.maps(["a", "b"], heads))
+    found = {picture.stem: picture for picture in pictures(find_runs([folder])[0])}
+    grid = found["attention-self-0"]
+    words = "Text 0, self-attention, layer 0 only: the first 12 of 36 stored maps, which are of layers 0 to 2"
+    assert grid.figure.get_suptitle() == words and words in grid.caption
+    assert "All 36 stored maps of text 0: encoder, layers 0 to 2" in found["model-view-encoder"].caption

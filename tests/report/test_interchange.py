@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from headlab.errors import DataError
-from headlab.report.compare import correlations, label_changes, rank_correlation, score_agreement
+from headlab.report.compare import correlations, label_changes, rank_correlation, score_agreement, shared_labels
 from headlab.report.interchange import (
     by_kv_group,
     from_kv_groups,
@@ -127,12 +127,17 @@ def test_correlations_are_those_of_scipy(encoder_heads: pd.DataFrame) -> None:
     assert score_agreement(encoder_heads)["n"].tolist() == [72]
 
 
-def test_label_changes_ignore_order(encoder_heads: pd.DataFrame) -> None:
-    left = encoder_heads[["labels"]].assign(labels="sink,broad")
-    right = left.assign(labels="broad,sink")
-    right.iloc[3, 0] = "none"
+def test_label_changes_count_labels_that_both_tables_decide(encoder_heads: pd.DataFrame) -> None:
+    left = encoder_heads.assign(sink=True, broad=True).astype({"sink": "boolean", "broad": "boolean"})
+    right = left[["broad", "broad_score", "sink", "sink_score"]].copy()  # the other labels were not computed
+    right.iloc[3] = [False, 0.1, False, 0.1]
+    right.iloc[4, 0] = pd.NA  # undefined for this head
+    assert shared_labels(left, right) == ["broad", "sink"]
     assert label_changes(left, right).values.tolist() == [["L0H3", "broad, sink", "none"]]
-    assert label_changes(left, right[[]]).empty
+    right["sink"] = pd.array([pd.NA] * 72, dtype="boolean")
+    assert shared_labels(left, right) == ["broad"]
+    assert label_changes(left, right).values.tolist() == [["L0H3", "broad", "none"]]
+    assert label_changes(left, right[[]]).empty and not shared_labels(left, right[[]])
 
 
 def test_a_mask_shows_itself() -> None:

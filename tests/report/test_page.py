@@ -266,6 +266,13 @@ def test_summary_claims_no_loss_only_as_far_as_tested(write_run: Write, encoder_
     )
 
 
+def test_page_knows_marks_and_undefined_labels(write_run: Write, decoder_heads: pd.DataFrame) -> None:
+    shown = read(write_report(write_run("undefined", heads=decoder_heads))).json["run-1-data"]
+    assert {item["name"]: item["defined"] for item in shown["labels"]}["separator"] is False
+    assert sum(item["defined"] for item in shown["labels"]) == 6
+    assert [len(mark.replace("\n", "")) for mark in shown["marks"]] == [len(carried) for carried in shown["carried"]]
+
+
 def test_summary_says_how_many_labels_hold_with_their_interval(write_run: Write, encoder_heads: pd.DataFrame) -> None:
     labels = [c for c in encoder_heads if f"{c}_low" in encoder_heads]
     carried = sum(int(encoder_heads[name].sum()) for name in labels)

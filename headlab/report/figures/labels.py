@@ -40,6 +40,9 @@ _KNOWN = {
     "coreference": ("F", "#228833"),
 }
 # Labels that say less than others that a head may carry with them: they never come first beside those.
+MOST_MARKS = 6  # letters in one cell, in two lines
+_NOTE = "Letters: labels of a head, main one first.\nColour: main label, the furthest above its threshold,\n" \
+        "special ones before general ones."  # fmt: skip
 _GENERAL = ("positional", "positional_argmax", "local", "vertical", "block", "mixed")
 
 
@@ -63,8 +66,9 @@ def label_map(
             raise unknown_name("label", name, known)
     chosen = list(labels or known)
     keys = legend_keys(chosen)
-    figure, axes = panels(heads, ax, extra=0.6 + 0.17 * ((len(chosen) + 2) // 2))
-    counts: dict[str, int] = {}
+    figure, axes = panels(heads, ax, extra=1.1 + 0.17 * ((len(chosen) + 2) // 2))
+    counts = {name: int(heads[name].fillna(False).astype(bool).sum()) for name in chosen if heads[name].notna().any()}
+    first: list[str] = []
     for panel, (kind, rows) in zip(axes, by_kind(heads), strict=True):
         finish(panel, kind, rows, title=len(axes) > 1)
         marked = cell_width(panel, rows.index.get_level_values("head").max() + 1) > 0.13
@@ -74,9 +78,8 @@ def label_map(
                 hatch(panel, layer, head)
                 continue
             _cell(panel, layer, head, carried, keys, marked)
-            for name in carried or ["none"]:
-                counts[name] = counts.get(name, 0) + 1
-    _legend(figure, axes, keys, counts)
+            first.append(carried[0] if carried else "none")
+    _legend(figure, axes, keys, counts, first)
     return figure
 
 
@@ -110,18 +113,36 @@ def _cell(axes: Axes, layer: int, head: int, carried: Sequence[str], keys: Mappi
     axes.add_patch(Rectangle((head - 0.46, layer - 0.46), 0.92, 0.92, facecolor=colour, linewidth=0,
                              gid=carried[0] if carried else "none"))  # fmt: skip
     if carried and marked:
-        text = "".join(keys[name][0] for name in carried[:4])
-        size = 6 if len(text) < 3 else 4.5
+        text = cell_text([keys[name][0] for name in carried])
+        size = 6 if len(text) < 3 else 4.5 if "\n" not in text else 4
         write_in_cell(axes, layer, head, text, size=size, colour="white" if is_dark(colour) else "black")
 
 
-def _legend(figure: Figure, axes: Sequence[Axes], keys: Mapping, counts: Mapping[str, int]) -> None:
-    entries = [Patch(facecolor=colour, label=f"{mark}  {define(name).title}: {counts.get(name, 0)}")
+def cell_text(marks: Sequence[str]) -> str:
+    """All marks of a head in lines of three; of more than six, the first four and how many more there are."""
+    shown = [*marks] if len(marks) <= MOST_MARKS else [*marks[:4], f"+{len(marks) - 4}"]
+    return "".join(shown[:3]) + ("\n" + "".join(shown[3:]) if len(shown) > 3 else "")
+
+
+def _legend(
+    figure: Figure, axes: Sequence[Axes], keys: Mapping, counts: Mapping[str, int], first: Sequence[str]
+) -> None:
+    """Every label with its letter and count, or undefined; a colour only where a cell has it."""
+    entries = [Patch(facecolor=colour if name in first else "none",
+                     label=f"{mark}  {define(name).title}: {counts.get(name, 'undefined')}")
                for name, (mark, colour) in keys.items()]  # fmt: skip
-    entries.append(Patch(facecolor=PALE, label=f"none: {counts.get('none', 0)}"))
+    entries.append(Patch(facecolor=PALE, label=f"none: {first.count('none')}"))
     columns = 2 if figure.get_size_inches()[0] < 5 else 4
     if axes[0].figure is figure and figure.get_layout_engine() is not None:
         figure.legend(handles=entries, loc="outside lower center", ncols=columns, frameon=False, handlelength=1,
-                      handleheight=1, columnspacing=1.2)  # fmt: skip
+                      handleheight=1, columnspacing=1.2, title=_NOTE, title_fontsize=6)  # fmt: skip
     else:
-        axes[-1].legend(handles=entries, loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, handlelength=1)
+        axes[-1].legend(
+            handles=entries,
+            loc="upper left",
+            bbox_to_anchor=(1.02, 1),
+            frameon=False,
+            handlelength=1,
+            title=_NOTE,
+            title_fontsize=6,
+        )

@@ -64,9 +64,9 @@ class Compare {
   }
 
   changes() {
-    this.place.append(make("h4", { text: "Labels that changed" }));
+    this.place.append(make("h4", { text: "Labels that changed, among those that both runs decide" }));
     const rows = this.pairs.filter((pair) => pair.same_model).flatMap((pair) => pair.changes.map((row) => [this.runs[pair.left].title, this.runs[pair.right].title, row.head, row.left, row.right]));
-    if (!rows.length) this.place.append(make("p", { text: this.pairs.some((pair) => pair.same_model) ? "No label differs between runs of one model." : "No two runs are of one model." }));
+    if (!rows.length) this.place.append(make("p", { text: this.pairs.some((pair) => pair.same_model) ? "No label that both runs decide differs between runs of one model." : "No two runs are of one model." }));
     else this.place.append(plainTable("Label changes", ["run", "other run", "head", "labels", "labels in the other run"], rows));
   }
 }

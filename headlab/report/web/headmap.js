@@ -99,8 +99,8 @@ class HeadMap {
     const words = [run.names[row]];
     if (this.column !== "labels") words.push(`${run.definitions[this.column] ? run.definitions[this.column][0] : this.column} ${value === null ? "undefined" : formatNumber(value)}`);
     words.push(carried.length ? carried.map((i) => run.labels[i].title).join(", ") : "no label");
-    const cell = make("button", { type: "button", role: "gridcell", class: undefinedValue ? "cell undefined" : "cell", tabindex: "-1",
-      "aria-label": words.join("; "), title: words.join("\n"), "data-row": row, text: carried.slice(0, 3).map((i) => run.labels[i].mark).join(""),
+    const cell = make("button", { type: "button", role: "gridcell", class: "cell" + (undefinedValue ? " undefined" : "") + (carried.length > 3 ? " two-lines" : ""), tabindex: "-1",
+      "aria-label": words.join("; "), title: words.join("\n"), "data-row": row, text: run.marks[row] || "",
       onclick: () => this.pick(row) });
     if (colour && !undefinedValue) {
       cell.style.backgroundColor = cssColour(colour);
@@ -183,17 +183,18 @@ class HeadMap {
 
   labelLegend() {
     const counts = this.run.labels.map((_, i) => this.run.names.filter((__, row) => carriedBy(this.run, row).includes(i)).length);
-    const chips = this.run.labels.map((item, i) => this.chip(String(i), i, item.colour, item.dark, item.mark, `${item.title}: ${counts[i]}`, item.text));
-    const without = this.run.names.filter((_, row) => !carriedBy(this.run, row).length).length;
+    const first = new Set(this.run.names.map((_, row) => carriedBy(this.run, row)[0]));
+    const chips = this.run.labels.map((item, i) => this.chip(String(i), i, first.has(i) ? item.colour : null, item.dark, item.mark, `${item.title}: ${item.defined ? counts[i] : "undefined"}`, item.defined ? item.text : `Cannot be decided on these texts. ${item.text}`));
+    const without = this.run.carried.filter((carried) => carried && !carried.length).length;
     chips.push(this.chip("none", "none", PAGE.palettes.pale, false, "", `none: ${without}`, "No label; hatched where none is defined."));
     this.legend.append(make("div", { class: "chips", role: "group", "aria-label": "Show only heads with a label" }, ...chips));
-    this.legend.append(make("p", { class: "soft", text: "Colour = main label, the one whose score is furthest above its threshold, special ones before general ones; letters = all labels. Press a label to show only its heads." }));
+    this.legend.append(make("p", { class: "soft", text: "Colour = main label, the one whose score is furthest above its threshold, special ones before general ones; letters = all labels, main one first (of more than six, four and how many more). A label that is nowhere the main one has no colour; undefined: it cannot be decided on these texts. Press a label to show only its heads." }));
   }
 
   chip(name, value, colour, dark, mark, text, title) {
     const badge = make("span", { class: "badge", text: mark });
-    badge.style.backgroundColor = colour;
-    badge.style.color = dark ? "#fff" : "#111";
+    badge.style.backgroundColor = colour || "transparent";
+    badge.style.color = colour && dark ? "#fff" : "#111";
     return make("button", { type: "button", class: "chip", "data-label": name, "aria-pressed": "false", title,
       onclick: () => { this.wantedLabel = this.wantedLabel === value ? "" : value; this.mark(); } }, badge, make("span", { text }));
   }
