@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tiny_models import tiny_bart, tiny_bert
+from engine_models import tiny_bart, tiny_bert
 
 from headlab.attention.masks import HeadId
 from headlab.pruning.orderings import order
