@@ -9,7 +9,7 @@ from typing import Any
 from headlab.errors import DataError
 from headlab.models.special_tokens import AddedTokens
 from headlab.tasks._options import Options
-from headlab.tasks._records import LABEL_NAMES, TEXT_NAMES, Source, cell_text, digest, open_table
+from headlab.tasks._records import LABEL_NAMES, TEXT_NAMES, Source, cell_text, digest, open_table, written_text
 from headlab.tasks._rows import Example, text_rows
 
 
@@ -38,7 +38,7 @@ def read_labelled(source: Source | None, options: Options) -> LabelledTexts:
     label = table.column(options.label_column, LABEL_NAMES, "label", "label_column")
     texts, labels = [], []
     for row, place in zip(table.rows, table.places, strict=True):
-        texts.append(cell_text(row[text], place, text))
+        texts.append(written_text(row[text], place, text))
         value = row[label]
         labels.append(cell_text(int(value) if isinstance(value, bool) else value, place, label).strip())
         if not labels[-1]:

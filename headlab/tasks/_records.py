@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -106,9 +107,20 @@ def cell_text(value: object, place: str, column: str) -> str:
     """A record's value as text; DataError where it is missing or no text."""
     if isinstance(value, str):
         return value
-    if isinstance(value, bool) or value is None or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise DataError(f"{place}: the value of {column!r} is {value!r}, not text.", "Correct the record.")
     return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def written_text(value: object, place: str, column: str) -> str:
+    """A record's value as a text for a model; DataError where it is a number, or holds half a character."""
+    if not isinstance(value, str):
+        raise DataError(
+            f"{place}: the value of {column!r} is {value!r}, not text.", "Correct the record: a text stands in quotes."
+        )
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise DataError(f"{place}: {column!r} holds half of a character (a lone surrogate).", "Correct the record.")
+    return value
 
 
 def read_table(path: Path, text: str, named: Sequence[str | None] = ()) -> Table:
@@ -158,6 +170,9 @@ def _read_separated(path: Path, text: str, separator: str, named: Sequence[str])
     columns = first if has_header else [str(place) for place in range(len(first))]
     if not has_header and len(columns) == 2 and not named:
         columns = ["text", "label"]
+    twice = next((name for name in columns if name and columns.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{path} has two columns named {twice!r}.", "Give each column a name of its own.")
     body = lines[1:] if has_header else lines
     if not body:
         raise DataError(f"{str(path)!r} holds a header and nothing else.", "Give a file with at least one record.")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from headlab.errors import DataError
 from headlab.models.batch import Batch
 from headlab.tasks._likelihood import require_causal, row_sums, token_budget
-from headlab.tasks._records import TEXT_NAMES, cell_text, digest, files, open_table, read_text, suffix
+from headlab.tasks._records import TEXT_NAMES, digest, files, open_table, read_text, suffix, written_text
 from headlab.tasks._rows import Example, window_rows
 from headlab.tasks._task import Loaded, Task
 
@@ -69,7 +69,7 @@ class LanguageModelling(Task):
             table, name, sha256 = open_table(source, (self.options.text_column,))
             column = table.column(self.options.text_column, TEXT_NAMES, "text", "text_column")
             rows = zip(table.rows, table.places, strict=True)
-            return "\n\n".join(cell_text(row[column], place, column) for row, place in rows), name, sha256
+            return "\n\n".join(written_text(row[column], place, column) for row, place in rows), name, sha256
         texts = [read_text(path) for path in paths]
         return "\n\n".join(texts), ",".join(path.name for path in paths), digest(texts)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from headlab.errors import DataError
 from headlab.models.batch import Batch
 from headlab.tasks._likelihood import require_causal, row_sums, token_budget
-from headlab.tasks._records import Table, cell_text, digest, open_table
+from headlab.tasks._records import Table, digest, open_table, written_text
 from headlab.tasks._rows import Example, window_rows
 from headlab.tasks._splits import limited
 from headlab.tasks._task import Loaded, Task
@@ -40,7 +40,7 @@ class MinimalPairs(Task):
         chosen = limited(groups, self.options.limit)
         sides = []
         for column in (good, bad):
-            texts = [cell_text(table.rows[place][column], table.places[place], column) for place in chosen]
+            texts = [written_text(table.rows[place][column], table.places[place], column) for place in chosen]
             sides.append(self.checkpoint.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
         examples, n_split, n_short = [], 0, 0
         for place, pair in zip(chosen, zip(*sides, strict=True), strict=True):

@@ -209,3 +209,21 @@ def test_a_probe_is_not_judged_on_the_texts_it_is_fitted_on(encoder, file):
     with pytest.raises(DataError, match="judged on") as refusal:
         task("probe", encoder, data=file, train_data=file)
     assert "select half" in refusal.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("two.csv", "text,label,label\nw1 w2,sad,glad\nw2 w3,glad,sad\n", "two columns named 'label'"),
+        ("nan.jsonl", '{"text": NaN, "label": "sad"}\n{"text": "w1 w2", "label": "glad"}\n', "line 1.*nan, not text"),
+        ("five.jsonl", '{"text": "w1 w2", "label": "sad"}\n{"text": 5, "label": "glad"}\n', "line 2.*5, not text"),
+        ("half.jsonl", '{"text": "w1 \\ud83d w2", "label": "sad"}\n', "line 1.*half of a character"),
+        ("label.jsonl", '{"text": "w1 w2", "label": NaN}\n', "line 1.*nan, not text"),
+    ],
+)
+def test_what_is_no_text_is_refused_with_its_place(classifier, tmp_path, name, content, cause):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=cause) as refusal:
+        task("classification", classifier, data=path)
+    assert refusal.value.remedy
