@@ -73,7 +73,8 @@ def _explained(name: str, error: Exception, local: bool) -> CheckpointError:
     if "quantiz" in text:
         return CheckpointError(f"{name!r} is quantised, and its weights cannot be read: {_first_line(error)}",
                                "Open the checkpoint that it was made from.")  # fmt: skip
-    return CheckpointError(f"{name!r} cannot be opened: {_first_line(error)}", "See the whole error with --debug.")
+    return CheckpointError(f"{name!r} cannot be opened: {_first_line(error)}",
+                           "Save or download it again; --debug shows the whole error.")  # fmt: skip
 
 
 def _chain(error: BaseException) -> list[BaseException]:
