@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from headlab.errors import UsageError
+from headlab.errors import UsageError, unknown_name
 from headlab.registry import Registry
 
 if TYPE_CHECKING:
@@ -27,17 +28,27 @@ def score(
     ablation: str = "zero",
     seed: int = 0,
     progress: Progress | None = None,
+    **options: Any,
 ) -> pd.Series:
     """Importance of every head for a task: a Series indexed like `heads.index`, called `score_<name>`.
 
     `split` names the examples that the score may see; keep the others ("report") for judging it. `ablation` says what
-    takes the place of a removed head, for scores that remove heads. Raises UsageError for an unknown score and for
-    heads of another model than the task's.
+    takes the place of a removed head, for scores that remove heads. `options` are those of the score's own `score`
+    function. Raises UsageError for an unknown score or option and for heads of another model than the task's.
     """
     plugin = SCORES.load(name)
+    _require_options(name, plugin.score, options)
     require_one_model(heads, task)
-    values = plugin.score(heads, task, split=split, ablation=ablation, seed=seed, progress=progress)
+    values = plugin.score(heads, task, split=split, ablation=ablation, seed=seed, progress=progress, **options)
     return pd.Series(values, index=heads.index, name=f"score_{plugin.__name__.rpartition('.')[2]}", dtype="float64")
+
+
+def _require_options(name: str, function: Callable, options: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option that the score does not name, rather than leave it without effect."""
+    known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of the score {name!r}:", option, known)
 
 
 def require_one_model(heads: Heads, task: Task) -> None:
