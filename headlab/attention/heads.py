@@ -47,7 +47,7 @@ class Heads:
                              f"Open it first: Heads(headlab.open_model({model!r})).")  # fmt: skip
         self.checkpoint = None if isinstance(model, nn.Module) else model
         self.model: nn.Module = model if isinstance(model, nn.Module) else model.model
-        example = example_batch(self.model) if example is None else example.to(self.device)
+        self.example = example = example_batch(self.model) if example is None else example.to(self.device)
         finding = probe_and_prove(self.model, example) if sites is None else prove_declared(self.model, example, sites)
         self.sites, self.view, self.proofs, self.unseen = finding.sites, finding.view, finding.proofs, finding.unseen
         self._grams: dict[tuple[str, int], Tensor | None] = {}
