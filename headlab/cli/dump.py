@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from headlab.attention.heads import Heads
     from headlab.models import Checkpoint
     from headlab.models.batch import Batch
+    from headlab.models.places import TokenPlaces
+    from headlab.models.words import WordText
     from headlab.report.maps import AttentionMap
 
 SHOWN_ROWS = 15
@@ -43,19 +46,21 @@ Statistics = Annotated[str | None, typer.Option("--statistics", help="A,B; all s
 MapCount = Annotated[int, typer.Option("--maps", min=0, help="Keep the attention maps of the first N texts.")]
 Layers = Annotated[str | None, typer.Option("--layers", help="Layers of the maps, such as 0,3-5.")]
 HeadNames = Annotated[str | None, typer.Option("--heads", help="Heads of the maps, such as L3H5,L4H0.")]
+PerWord = Annotated[bool, typer.Option("--per-word", help="Also write the maps between words, as maps_words.csv.")]
 
 
 def dump(
     model: Model, opened: ModelOptions, data: DataOptions, run: RunOptions, talk: TalkOptions, out: Out,
     text: Text = None, task: TaskName = None, labels: Labels = None, statistics: Statistics = None,
     maps: MapCount = 0, layers: Layers = None, heads: HeadNames = None, json: Json = False,
-    conllu: Conllu = None, mentions: Mentions = None, alignments: Alignments = None,
+    conllu: Conllu = None, mentions: Mentions = None, alignments: Alignments = None, per_word: PerWord = False,
 ) -> None:  # fmt: skip
     """Statistics and labels of every head; without --text or --task, of a few pages that come with headlab."""
     from headlab.cli import opening
 
     files = {"conllu": conllu, "mentions": mentions, "alignments": names(alignments) or None}
-    wanted = Wanted(labels, statistics, maps, layers, heads, {name: found for name, found in files.items() if found})
+    wanted = Wanted(labels, statistics, maps, layers, heads, {name: found for name, found in files.items() if found},
+                    per_word)  # fmt: skip
     if task is not None:
         require(Registry("headlab.tasks", "task", hyphenated=True), task)
     named = [f"--{name}" for name, given in (("text", text), ("task", task), ("conllu", conllu)) if given is not None]
@@ -107,7 +112,7 @@ class Wanted:
 
     def __init__(
         self, labels: str | None, statistics: str | None, maps: int, layers: str | None, heads: str | None,
-        given: dict[str, Any],
+        given: dict[str, Any], per_word: bool = False,
     ) -> None:  # fmt: skip
         from headlab.errors import unknown_name
         from headlab.labels import LABELS, default_labels, load_labels
@@ -129,7 +134,9 @@ class Wanted:
                 raise unknown_name("statistic", statistic, STATISTICS)
         if not maps and (layers or heads):
             raise UsageError("--layers and --heads choose attention maps, and no maps are kept.", "Add --maps N.")
-        self.maps, self.head_names = maps, heads
+        if per_word and not maps:
+            raise UsageError("--per-word writes attention maps, and no maps are kept.", "Add --maps N.")
+        self.maps, self.head_names, self.per_word = maps, heads, per_word
         self.layers = numbers(layers, "--layers") if layers else None
 
     def as_signature(self) -> dict[str, Any]:
@@ -150,8 +157,12 @@ class Wanted:
 class Texts:
     """What the heads are shown: the checkpoint, its batches, the signature, and what happened to the texts."""
 
-    def __init__(self, checkpoint: Checkpoint, batches: list[Batch], signature: dict, notes: dict) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, batches: list[Batch], signature: dict, notes: dict,
+        places_of: Callable[[int], TokenPlaces] | None = None,
+    ) -> None:  # fmt: skip
         self.checkpoint, self.batches, self.signature, self.notes = checkpoint, batches, signature, notes
+        self.places_of = places_of  # where the tokens of an example are in their text
 
 
 def _plain_texts(
@@ -160,14 +171,17 @@ def _plain_texts(
     """The lines of a text file, the sentences of a treebank, or the prose that comes with headlab."""
     from headlab.cli.opening import open_checkpoint
     from headlab.models.demo import demo_prose
+    from headlab.models.places import blank_words, token_places
     from headlab.models.texts import batches, encode_texts, read_texts
 
     if conllu:
         from headlab.models.conllu_text import read_conllu
 
-        lines, path = [sentence.text for sentence in read_conllu(conllu)][: data.limit], conllu
+        texts: Sequence[WordText] = read_conllu(conllu)[: data.limit]
+        path = conllu
     else:
-        lines = (read_texts(path) if path else demo_prose())[: data.limit]
+        texts = [blank_words(line) for line in (read_texts(path) if path else demo_prose())[: data.limit]]
+    lines = [text.text for text in texts]
     checkpoint = open_checkpoint(model, opened)
     encoded = encode_texts(checkpoint, lines, max_length=data.max_length)
     source = {
@@ -178,7 +192,8 @@ def _plain_texts(
     }
     notes = {"texts_split": encoded.n_split, "chunks": encoded.n_chunks, "texts_too_short": encoded.n_too_short}
     signature = {"model": checkpoint.describe(), "texts": source}
-    return Texts(checkpoint, list(batches(encoded, checkpoint, batch_size=data.batch_size)), signature, notes)
+    read = list(batches(encoded, checkpoint, batch_size=data.batch_size))
+    return Texts(checkpoint, read, signature, notes, lambda example: token_places(checkpoint, encoded, texts, example))
 
 
 def _task_texts(name: str, model: str, opened: ModelOptions, data: DataOptions, run: RunOptions) -> Texts:
@@ -199,7 +214,8 @@ def _observe(
 
     progress.step("probing and proving")
     heads = Heads(texts.checkpoint)
-    kept = _maps(heads, texts.batches, wanted, progress)
+    kept = _maps(heads, texts, wanted, progress)
+    between_words = _between_words(kept) if wanted.per_word else None
     signature = {"command": "dump", **texts.signature, "wanted": wanted.as_signature(), "seed": run.seed}
     state = open_run(out, signature, run.overwrite, command=command_line())
     if state == "resume" and read_meta(out)["finished"] and table_path(out, "heads"):
@@ -214,13 +230,22 @@ def _observe(
         from headlab.report.maps import save_maps
 
         save_maps(out, kept)
+    if between_words is not None:
+        save_table(between_words, out, "maps_words", "csv")
     write_brief(out)
     notes = texts.notes | {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
     write_meta(out, signature, command=command_line(), notes=notes)
     return files(out), table
 
 
-def _maps(heads: Heads, batches: list[Batch], wanted: Wanted, progress: Progress) -> list[AttentionMap]:
+def _between_words(kept: list[AttentionMap]) -> pd.DataFrame:
+    """Maps between words; what cannot be had is refused before anything is written."""
+    from headlab.report.word_maps import word_maps
+
+    return word_maps(kept)
+
+
+def _maps(heads: Heads, texts: Texts, wanted: Wanted, progress: Progress) -> list[AttentionMap]:
     """The maps that are asked for; taken first, so that a head that does not exist leaves no folder behind."""
     if not wanted.maps:
         return []
@@ -229,7 +254,7 @@ def _maps(heads: Heads, batches: list[Batch], wanted: Wanted, progress: Progress
 
     progress.step("keeping maps")
     chosen = parse_heads(wanted.head_names, heads) if wanted.head_names else None
-    return maps.capture(heads, batches, wanted.maps, wanted.layers, chosen)
+    return maps.capture(heads, texts.batches, wanted.maps, wanted.layers, chosen, texts.places_of)
 
 
 def files(folder: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -10,19 +10,23 @@ from torch import Tensor
 from headlab.attention.masks import HeadId
 from headlab.errors import UsageError
 from headlab.models.batch import Batch, Tokens
-from headlab.report.maps import AttentionMap
+from headlab.models.places import TokenPlaces
+from headlab.report.maps import AttentionMap, Places
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
 
 MAX_BYTES = 4 << 30
+PlacesOf = Callable[[int], TokenPlaces]  # example id -> where its tokens are in their text
 
 
 def capture(
-    heads: Heads, batches: Sequence[Batch], n: int, layers: list[int] | None, chosen: list[HeadId] | None
-) -> list[AttentionMap]:
+    heads: Heads, batches: Sequence[Batch], n: int, layers: list[int] | None, chosen: list[HeadId] | None,
+    places_of: PlacesOf | None = None,
+) -> list[AttentionMap]:  # fmt: skip
     """Maps of the first n texts by example id, padding cut off, heads in the order of the head table.
 
+    `places_of` tells where the tokens are in their text, where that is known.
     Raises UsageError for heads and layers that do not exist, and for more than 4 GiB of maps.
     """
     rows = sorted((example, b, r) for b, batch in enumerate(batches) for r, example in enumerate(batch.examples))[:n]
@@ -31,12 +35,17 @@ def capture(
     if chosen is not None and layers is not None and not kept:
         raise UsageError("None of the heads of --heads is in the layers of --layers.", "Leave out one of the two.")
     _check_size(singles, sum(len(found) for found in kept.values()))
-    return [one for text, single in enumerate(singles) for one in _of_text(heads, single, text, layers, chosen, kept)]
+    places = [places_of(example) if places_of else None for example, _, _ in rows]
+    return [
+        one
+        for text, (single, where) in enumerate(zip(singles, places, strict=True))
+        for one in _of_text(heads, single, text, layers, chosen, kept, where)
+    ]
 
 
 def _of_text(
     heads: Heads, single: Batch, text: int, layers: list[int] | None, chosen: list[HeadId] | None,
-    kept: dict[tuple[str, int], list[int]],
+    kept: dict[tuple[str, int], list[int]], places: TokenPlaces | None,
 ) -> Iterator[AttentionMap]:  # fmt: skip
     tokenizer = heads.checkpoint.tokenizer if heads.checkpoint else None
     for (kind, layer), found in heads.capture(single, layers, chosen).items():  # found: (1, head, query, key)
@@ -44,8 +53,20 @@ def _of_text(
         real = found[0].cpu()[:, queries.valid[0].cpu()][:, :, keys.valid[0].cpu()]
         words = _words(queries, tokenizer), _words(keys, tokenizer)
         special = [side.special[0][side.valid[0]].tolist() for side in (queries, keys)]
+        where = (_places(places, queries, single), _places(places, keys, single))
         for head, weights in zip(kept[kind, layer], real, strict=True):
-            yield AttentionMap(kind, layer, head, text, weights.numpy(), *words, *special)
+            yield AttentionMap(
+                kind, layer, head, text, weights.numpy(), *words, query_special=special[0], key_special=special[1],
+                query_places=where[0], key_places=where[1],
+            )  # fmt: skip
+
+
+def _places(places: TokenPlaces | None, side: Tokens, batch: Batch) -> Places | None:
+    """The places of a side's tokens; a decoder reads the text of its encoder one token later."""
+    if places is None:
+        return None
+    here = places.shifted() if side is batch.target else places
+    return Places(here.text, here.offsets, here.words)
 
 
 def _row(batch: Batch, row: int) -> Batch:
@@ -71,7 +92,10 @@ def _sides(kind: str, batch: Batch) -> tuple[Tokens, Tokens]:
 
 def _words(tokens: Tokens, tokenizer: Any) -> list[str]:
     ids = tokens.ids[0][tokens.valid[0]].tolist()
-    return [str(i) for i in ids] if tokenizer is None else list(tokenizer.convert_ids_to_tokens(ids))
+    if tokenizer is None:
+        return [str(i) for i in ids]
+    # A start token may have no name: the students start from a vector of zeros.
+    return [f"<{i}>" if name is None else name for i, name in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)]
 
 
 def _kept(heads: Heads, layers: list[int] | None, chosen: list[HeadId] | None) -> dict[tuple[str, int], list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import inspect
+import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class EncodedTexts:
     n_texts: int  # texts given
     n_split: int  # texts cut in pieces because they were too long
     n_too_short: int  # texts left out
+    start: list[int]  # how many tokens of its text come before each sequence
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -76,6 +78,7 @@ def encode_texts(checkpoint: Checkpoint, texts: Sequence[str], *, max_length: in
     ids: list[list[int]] = []
     special: list[list[bool]] = []
     owner: list[int] = []
+    starts: list[int] = []
     n_split = n_too_short = 0
     bare = checkpoint.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
     for number, tokens in enumerate(bare):
@@ -88,9 +91,10 @@ def encode_texts(checkpoint: Checkpoint, texts: Sequence[str], *, max_length: in
             ids.append([*added.before, *piece, *added.after])
             special.append([True] * len(added.before) + [False] * len(piece) + [True] * len(added.after))
             owner.append(number)
+        starts += itertools.accumulate(map(len, pieces[:-1]), initial=0)
     if not ids:
         raise DataError(f"None of the {len(texts)} texts has {SHORTEST} tokens or more.", "Give longer texts.")
-    return EncodedTexts(ids, special, owner, len(texts), n_split, n_too_short)
+    return EncodedTexts(ids, special, owner, len(texts), n_split, n_too_short, starts)
 
 
 def batches(

@@ -61,9 +61,7 @@ def pieces_of(checkpoint: Checkpoint, text: WordText, *, max_length: int | None 
     if tokenizer is None:
         raise UsageError(f"The model {checkpoint.name!r} has no tokenizer, and words were given.",
                          "Save its tokenizer into the folder of the model.")  # fmt: skip
-    side = "text_target" if target else "text"
-    by_offsets = getattr(tokenizer, "is_fast", False)
-    ids, words = _by_offsets(tokenizer, text, side) if by_offsets else _word_by_word(tokenizer, text, side)
+    ids, words = word_of_each(tokenizer, text, "text_target" if target else "text")
     added = added_tokens(tokenizer)
     limits = [limit for limit in (max_length, checkpoint.max_length) if limit is not None]
     kept = len(ids) if not limits else min(len(ids), min(limits) - len(added))
@@ -77,6 +75,21 @@ def pieces_of(checkpoint: Checkpoint, text: WordText, *, max_length: int | None 
         n_cut=0 if kept == len(ids) else len(text.words) - 1 - last,
         n_lost=last + 1 - len(set(words[:kept]) - {-1}),
     )
+
+
+def token_offsets(tokenizer: Any, text: str) -> list[tuple[int, int]] | None:
+    """The place of each token, (start, end) in characters of the text; None where the tokenizer gives none."""
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+    return [(int(start), int(end)) for start, end in found]
+
+
+def word_of_each(tokenizer: Any, text: WordText, side: str = "text") -> tuple[list[int], list[int]]:
+    """Token ids of a text and the word of each (-1: none), by offsets where the tokenizer gives them, else word by
+    word."""
+    by_offsets = getattr(tokenizer, "is_fast", False)
+    return _by_offsets(tokenizer, text, side) if by_offsets else _word_by_word(tokenizer, text, side)
 
 
 def _by_offsets(tokenizer: Any, text: WordText, side: str) -> tuple[list[int], list[int]]:
