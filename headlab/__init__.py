@@ -10,9 +10,12 @@ from headlab.errors import HeadlabError
 if TYPE_CHECKING:
     from headlab.attention.declared import DeclaredSite as DeclaredSite
     from headlab.attention.heads import Heads as Heads
+    from headlab.attention.key_gradients import key_gradients as key_gradients
     from headlab.attention.masks import HeadId as HeadId
     from headlab.attention.masks import HeadMask as HeadMask
     from headlab.attention.masks import parse_heads as parse_heads
+    from headlab.attention.relations import head_distances as head_distances
+    from headlab.labels import load_labels as load_labels
     from headlab.models import Batch as Batch
     from headlab.models import Tokens as Tokens
     from headlab.models import open_model as open_model
@@ -37,6 +40,9 @@ _HOME = {
     "HeadId": "headlab.attention.masks",
     "HeadMask": "headlab.attention.masks",
     "parse_heads": "headlab.attention.masks",
+    "head_distances": "headlab.attention.relations",
+    "key_gradients": "headlab.attention.key_gradients",
+    "load_labels": "headlab.labels",
     "open_model": "headlab.models",
     "read_texts": "headlab.models.texts",
     "text_batches": "headlab.models.texts",

@@ -99,8 +99,11 @@ def load_label(name: str | Label) -> Label:
 
 
 def load_labels(names: Sequence[str | Label], **files: Any) -> list[Label]:
-    """Labels by name; `syntactic`, `syntactic:det` or `syntactic:det:dependent-head` with conllu=FILE, `coreference`
-    with mentions=FILE, `alignment` with alignments=(source, target, gold) files.
+    """Labels by name, for Heads.observe: those that read a file of their own are given it here.
+
+    `syntactic` (every relation, both directions), `syntactic:det` or `syntactic:det:dependent-head` with conllu=FILE,
+    `coreference` with mentions=FILE, `alignment` with alignments=(source, target, gold) files. A family comes as one
+    label for each of its members; a Label in `names` stays as it is; each label comes once.
 
     Raises UsageError for unknown names and for a label whose file is not given, DataError for files it cannot read.
     """
