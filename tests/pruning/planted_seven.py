@@ -60,6 +60,9 @@ class PlantedBatch:
     labels: torch.Tensor
     noise: torch.Tensor
 
+    def clone(self) -> PlantedBatch:
+        return self
+
 
 class PlantedHeads:
     """What scores and sweeps ask of Heads."""
@@ -82,6 +85,15 @@ class PlantedHeads:
             yield
         finally:
             self.model.gates, self.model.instead = before
+
+    @contextlib.contextmanager
+    def gate_context(self, gates: dict):
+        before = self.model.gates
+        self.model.gates = torch.cat([gates[key] for key in self.heads_per_layer], dim=-1).double()
+        try:
+            yield
+        finally:
+            self.model.gates = before
 
     def mean_outputs(self, batches) -> dict:
         self.mean_calls += 1
