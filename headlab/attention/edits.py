@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor, nn
 
 from headlab.attention import seam
+from headlab.attention.masks import ABLATIONS as ABLATIONS
 from headlab.attention.sites import CallCounter, Edit, Site
 from headlab.attention.torch_modules import opened
 from headlab.attention.views import View, no_reader, site_handler

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from headlab.attention import seam
+from headlab.attention.ablations import refuse_ablation, removed
 from headlab.attention.declared import DeclaredSite, prove_declared
+from headlab.attention.donors import N_DONORS, Donors, find_donors
 from headlab.attention.edits import edits_at_projections, gated, per_head
 from headlab.attention.example import example_batch
-from headlab.attention.masks import HeadId, HeadMask
+from headlab.attention.masks import ABLATIONS, HeadId, HeadMask
 from headlab.attention.observation import Progress, observe
 from headlab.attention.proofs import capture_maps, probe_and_prove
 from headlab.attention.sites import Site, difference, output_tensor, tolerance
@@ -24,6 +26,7 @@ from headlab.attention.views import site_handler
 from headlab.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
 from headlab.labels import load_label
 from headlab.models.batch import Batch
+from headlab.report.maps import Maps
 
 Loss = Callable[[nn.Module, Batch], Tensor]
 
@@ -97,6 +100,12 @@ class Heads:
         )
         return f"Heads({type(self.model).__name__}: {self.n_heads} heads in {layers} layers)"
 
+    def _repr_html_(self) -> str:
+        from headlab.report.notebook import model_html
+
+        proofs = [(proof.passed, f"{proof.name} ({proof.detail})") for proof in self.proofs]
+        return model_html(repr(self), self.heads_per_layer, f"tier {self.tier}: {self.view.name}", proofs)
+
     def observe(
         self,
         batches: Iterable[Batch],
@@ -125,61 +134,66 @@ class Heads:
 
     @contextlib.contextmanager
     def masked(
-        self, mask: HeadMask, ablation: str = "zero", means: Mapping[tuple[str, int], Tensor] | None = None
+        self, mask: HeadMask, ablation: str = "zero", means: Mapping[tuple[str, int], Tensor] | Donors | None = None
     ) -> Iterator[None]:
-        """Inside, the model runs without the removed heads: each one's slice at the input of its output projection is
-        0, or its mean (`ablation="mean"` with `means` from mean_outputs). The projection's bias stays.
+        """Inside, the model runs without the removed heads; the output projection's bias stays.
 
-        Raises UsageError for another model's mask, ProofError where a forward pass went by without a removed head's
-        layer being reached, so that "no effect" never means "not applied".
+        At the input of the projection each one's slice is 0 (`zero`), its mean (`mean`, with `means` from
+        mean_outputs), or that of another text (`resample`, with `means` from donors); under `uniform` the head looks
+        at every visible key alike and the layer goes on from there. `means=heads.replacements(ablation, batches)`
+        serves all four.
+
+        Raises UsageError for another model's mask, UnsupportedModelError for an ablation that the model's layers do
+        not allow, ProofError where a forward pass went by without a removed head's layer being reached, so that "no
+        effect" never means "not applied".
         """
         self._check_removal(mask, ablation, means)
         edited = {key: torch.tensor(mask[key]) for key in mask if not mask[key].all()}
-        reached: set[tuple[str, int]] = set()
         passes = 0
-
-        def edit(site: Site, entering: Tensor) -> Tensor | None:
-            if site.key not in edited:
-                return None
-            reached.add(site.key)
-            keep = edited[site.key].to(entering.device).unsqueeze(-1)
-            fill = means[site.key].to(entering) if ablation == "mean" and means else entering.new_zeros(())
-            return torch.where(keep, per_head(entering, site), fill).reshape(entering.shape)
 
         def count(*_: Any) -> None:
             nonlocal passes
             passes += 1
 
-        # Layers without one projection are gated where they are computed; edit() never sees them.
-        inside = {site.key: edited[site.key] for site in self._without_projection if site.key in edited}
         hook = self.model.register_forward_hook(count)
         try:
-            with gated(self.model, self.sites, self.view, inside), edits_at_projections(self.model, self.sites, edit):
+            with removed(self.model, self.sites, self.view, edited, ablation, means) as reached:
                 yield
         finally:
             hook.remove()
-        missed = set(edited) - reached - set(inside)
+        missed = set(edited) - reached
         if passes and missed:
             kind, layer = sorted(missed)[0]
             raise ProofError(f"The model ran, but its {kind} layer {layer} was not reached by the mask.",
                              "Nothing measured under this mask counts; is the model compiled or wrapped?")  # fmt: skip
 
-    @property
-    def _without_projection(self) -> list[Site]:
-        return [site for site in self.sites if site.projection is None]
+    @contextlib.contextmanager
+    def gate_context(self, gates: Mapping[tuple[str, int], Tensor]) -> Iterator[None]:
+        """Inside, each head's contribution is multiplied by its gate, through which gradients flow.
 
-    def _check_removal(self, mask: HeadMask, ablation: str, means: Mapping | None) -> None:
+        A layer's gates are (head,), or (row, head) with one for each row of the batch; layers that are not named stay
+        as they are. Raises UsageError for layers and numbers of heads that the model does not have.
+        """
+        self._need_gates("gated")
+        sizes = self.heads_per_layer
+        for key, gate in gates.items():
+            if gate.dim() not in (1, 2) or gate.shape[-1] != sizes.get(key):
+                raise UsageError(f"Gates of shape {tuple(gate.shape)} for {key} do not fit the model.",
+                                 "Give (heads,) or (rows, heads of the layer) for each (kind, layer).")  # fmt: skip
+        with gated(self.model, self.sites, self.view, dict(gates)):
+            yield
+
+    def _check_removal(self, mask: HeadMask, ablation: str, means: Any) -> None:
         self._need_gates("removed")
         if mask.heads_per_layer != self.heads_per_layer:
             raise UsageError("The mask belongs to another model.", "Make it with HeadMask.removing(heads, like=heads).")
-        if ablation not in ("zero", "mean"):
-            raise unknown_name("ablation", ablation, ("zero", "mean"))
-        if ablation == "mean" and means is None:
+        if ablation not in ABLATIONS:
+            raise unknown_name("ablation", ablation, ABLATIONS)
+        if ablation == "mean" and (means is None or isinstance(means, Donors)):
             raise UsageError("Mean ablation needs each head's mean output.", "Pass means=heads.mean_outputs(batches).")
-        if ablation == "mean" and self._without_projection:
-            site = self._without_projection[0]
-            raise UnsupportedModelError(f"{site.name} has no single output projection whose input could be a mean.",
-                                        "Use zero ablation with this model.")  # fmt: skip
+        if ablation == "resample" and not isinstance(means, Donors):
+            raise UsageError("Resample ablation needs other texts' outputs.", "Pass means=heads.donors(batches).")
+        refuse_ablation(ablation, self.sites)
 
     def _need_sight(self, sites: Iterable[Site]) -> None:
         """Refuse to show what cannot be seen: a layer that was declared without its weights."""
@@ -212,6 +226,20 @@ class Heads:
                 self.forward(here)
         return {key: (value / count[key]).float() for key, value in total.items()}
 
+    def donors(self, batches: Iterable[Batch], *, n: int = N_DONORS, seed: int = 0) -> Donors:
+        """Slices of `n` texts, chosen by the seed, for resample ablation; DataError for fewer than 2 examples."""
+        self._need_gates("replaced by those of other texts")
+        refuse_ablation("resample", self.sites)
+        return find_donors(self, batches, n, seed)
+
+    def replacements(
+        self, ablation: str, batches: Iterable[Batch], *, seed: int = 0
+    ) -> Mapping[tuple[str, int], Tensor] | Donors | None:
+        """What `masked` needs as `means` for an ablation: the means or the donors of these texts, or nothing."""
+        if ablation == "mean":
+            return self.mean_outputs(batches)
+        return self.donors(batches, seed=seed) if ablation == "resample" else None
+
     def capture(
         self, batch: Batch, layers: Sequence[int] | None = None, heads: Sequence[HeadId] | None = None
     ) -> dict[tuple[str, int], Tensor]:
@@ -228,6 +256,20 @@ class Heads:
         self._need_sight(site for site in self.sites if chosen is None or site.key in chosen)
         with seam.evaluating(self.model):
             return capture_maps(self.model, batch.to(self.device), self.sites, self.view, chosen)
+
+    def maps(
+        self, batches: Sequence[Batch], n: int | None = None, *, layers: Sequence[int] | None = None,
+        heads: str | Sequence[HeadId] | None = None,
+    ) -> Maps:  # fmt: skip
+        """Attention maps of the first n texts with their tokens, one for each head: a notebook shows them in the viewer.
+
+        `layers` and `heads` choose, as in `capture`; `heads` may be text (`"L3H5,L4H0"`). Raises UsageError for heads
+        that do not exist and for more than 4 GiB of maps.
+        """
+        from headlab.attention.stored_maps import attention_maps
+
+        chosen = parse_heads(heads, self) if isinstance(heads, str) else heads
+        return attention_maps(self, batches, n, layers, chosen)
 
     def gradients(self, batches: Iterable[Batch], loss: Loss) -> Iterator[np.ndarray]:
         """For each batch d loss / d gate, (example, head), with every gate at 1: one backward pass for all heads.

@@ -11,6 +11,7 @@ import numpy as np
 from headlab.errors import UsageError
 
 KINDS = ("encoder", "decoder", "cross")
+ABLATIONS = ("zero", "mean", "resample", "uniform")  # what may take the place of a removed head
 _LETTER = {"encoder": "E", "decoder": "D", "cross": "X"}
 _KIND = {letter: kind for kind, letter in _LETTER.items()}
 _NAME = re.compile(r"^\s*([LEDX])(\d+)H(\d+)\s*$", re.IGNORECASE)
@@ -180,6 +181,11 @@ class HeadMask:
 
     def __hash__(self) -> int:
         return hash((tuple(self.heads_per_layer.items()), tuple(self.removed)))
+
+    def _repr_html_(self) -> str:
+        from headlab.report.notebook import mask_html
+
+        return mask_html(self.heads_per_layer, self.removed)
 
     def to_text(self) -> str:
         """The removed heads as text, `L3H5,L4H0`; empty where every head is kept."""
