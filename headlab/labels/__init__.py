@@ -4,6 +4,13 @@ A published threshold was chosen on texts of some length and some kind of attent
 texts by keeping its place between chance and certainty: with c the score of a head that looks at all visible keys
 alike, and c0 that score on texts like the published ones, the threshold t0 becomes c + (1 - c) (t0 - c0) / (1 - c0).
 At the published length this is the published threshold.
+
+The chance level `<label>_null` is, for every label of a place, what permuting positions gives: the mean of the head's
+own score over all orders in which its weights could lie on the keys that each query sees. It is taken exactly, not by
+drawing: under permutation each visible key is as likely as any other, so the mean is that of a uniform head, whatever
+the head. Labels that join words have a harder one, the best fixed offset (coreference: the nearest mention); `broad`
+has uniform attention itself, as the entropy of a row stays the same in any order. `Label.null` says which. The control
+of random weights is a model, not a column: headlab.models.random_weights.
 """
 
 from __future__ import annotations
@@ -61,6 +68,19 @@ class Label:
     keys: KeyClass | None = None
     by_text: bool = False  # the share of texts on which the statistic is above the threshold is shown too
     frequencies: bool = False  # needs the token frequencies of all texts
+
+    @property
+    def null(self) -> str:
+        """What `<label>_null` is, in words."""
+        if self.statistic == "word_pairs":
+            return (
+                "nearest earlier mention" if self.name == "coreference" else "best fixed offset, learned on even texts"
+            )
+        if self.statistic == "copying":
+            return "permutation of tokens: the mean over all ways to say whose each raise is"
+        if self.published_chance is None:
+            return "uniform attention"
+        return "permutation of positions: the mean over all orders of the visible keys"
 
     def threshold_at(self, chance: np.ndarray) -> np.ndarray:
         """The threshold on texts on which a uniform head scores `chance`."""
