@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headlab.models.texts import text_batches as text_batches
     from headlab.pruning.orderings import order as order
     from headlab.pruning.sweep import sweep as sweep
+    from headlab.report.notebook import show as show
     from headlab.report.page import write_report as write_report
     from headlab.scores import score as score
     from headlab.tables import load_table as load_table
@@ -52,6 +53,7 @@ _HOME = {
     "task": "headlab.tasks",
     "load_table": "headlab.tables",
     "save": "headlab.tables",
+    "show": "headlab.report.notebook",
     "write_report": "headlab.report.page",
 }
 

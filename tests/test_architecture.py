@@ -18,7 +18,8 @@ ARROWS = {
     "tables": {"registry"},
     "models": {"registry", "tables"},
     "report": {"registry", "tables"},
-    "attention": {"labels", "models", "tables", "registry"},  # labels: the column makers, never a plugin
+    # labels: the column makers, never a plugin; report: the shape of stored maps, and how things show themselves
+    "attention": {"labels", "models", "report", "tables", "registry"},
     "labels": {"models", "tables", "registry"},
     "tasks": {"models", "tables", "registry"},
     "scores": {"attention", "tasks", "labels", "models", "tables", "registry"},

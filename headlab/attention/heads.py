@@ -17,7 +17,7 @@ from headlab.attention.declared import DeclaredSite, prove_declared
 from headlab.attention.donors import N_DONORS, Donors, find_donors
 from headlab.attention.edits import edits_at_projections, gated, per_head
 from headlab.attention.example import example_batch
-from headlab.attention.masks import ABLATIONS, HeadId, HeadMask
+from headlab.attention.masks import ABLATIONS, HeadId, HeadMask, parse_heads
 from headlab.attention.observation import Progress, observe
 from headlab.attention.proofs import capture_maps, probe_and_prove
 from headlab.attention.sites import Site, difference, output_tensor, tolerance
@@ -261,7 +261,7 @@ class Heads:
         self, batches: Sequence[Batch], n: int | None = None, *, layers: Sequence[int] | None = None,
         heads: str | Sequence[HeadId] | None = None,
     ) -> Maps:  # fmt: skip
-        """Attention maps of the first n texts with their tokens, one for each head: a notebook shows them in the viewer.
+        """Attention maps of the first n texts with their tokens, one for each head, which a notebook shows.
 
         `layers` and `heads` choose, as in `capture`; `heads` may be text (`"L3H5,L4H0"`). Raises UsageError for heads
         that do not exist and for more than 4 GiB of maps.

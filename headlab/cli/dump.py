@@ -250,11 +250,11 @@ def _maps(heads: Heads, texts: Texts, wanted: Wanted, progress: Progress) -> lis
     if not wanted.maps:
         return []
     from headlab.attention.masks import parse_heads
-    from headlab.cli import maps
+    from headlab.attention.stored_maps import attention_maps
 
     progress.step("keeping maps")
     chosen = parse_heads(wanted.head_names, heads) if wanted.head_names else None
-    return maps.capture(heads, texts.batches, wanted.maps, wanted.layers, chosen, texts.places_of)
+    return attention_maps(heads, texts.batches, wanted.maps, wanted.layers, chosen, texts.places_of)
 
 
 def files(folder: Path) -> list[Path]:

@@ -65,6 +65,15 @@ class AttentionMap:
         return maps_html([self])
 
 
+class Maps(list[AttentionMap]):
+    """Attention maps that a notebook shows in one viewer."""
+
+    def _repr_html_(self) -> str:
+        from headlab.report.notebook import maps_html
+
+        return maps_html(self)
+
+
 def is_special(tokens: Iterable[str]) -> list[bool]:
     """Which tokens look like those that tokenizers add ([CLS], </s>, <|endoftext|>), for maps without flags."""
     return [bool(_SPECIAL.match(str(token))) for token in tokens]
@@ -122,16 +131,17 @@ def _side(tokens: Sequence[str], special: Sequence[bool] | None, places: Places 
     return found
 
 
-def load_maps(folder: str | Path) -> list[AttentionMap]:
+def load_maps(folder: str | Path) -> Maps:
     """The maps of a run, in the order they were stored, or none; raises DataError for damaged files."""
     listing, weights = Path(folder) / "maps.json", Path(folder) / "maps.safetensors"
     if not listing.is_file() or not weights.is_file():
-        return []
+        return Maps()
     try:
         found = json.loads(listing.read_text(encoding="utf-8"))
         tensors = load_file(weights)
         read = _read if found["schema"] > 1 else _read_first_schema
-        return [item for entry in found["maps"] for item in read(entry, tensors[entry["tensor"]], found.get("sides"))]
+        stored = [(entry, tensors[entry["tensor"]]) for entry in found["maps"]]
+        return Maps(item for entry, tensor in stored for item in read(entry, tensor, found.get("sides")))
     except (OSError, ValueError, KeyError, IndexError, TypeError, SafetensorError) as error:
         raise DataError(
             f"The maps in {folder} cannot be read: {error}", "Write them again, or take maps.* away."

@@ -48,10 +48,25 @@ def maps_html(maps: Sequence[AttentionMap], *, title: str = "attention", height:
     return heads_html(None, maps, title=title, height=height)
 
 
+def model_html(
+    name: str, heads_per_layer: Mapping[tuple[str, int], int], seen: str, proofs: Sequence[tuple[bool, str]]
+) -> str:
+    """A model's heads as a picture without scripts: one square for each, and what was proven about them."""
+    lines = "".join(f"<li>{'proven' if passed else 'FAILED'}: {html.escape(text)}</li>" for passed, text in proofs)
+    picture = _squares(heads_per_layer, set(), f"{sum(heads_per_layer.values())} heads")
+    return f"<div><p><b>{html.escape(name)}</b>, {html.escape(seen)}</p>{picture}<ul>{lines}</ul></div>"
+
+
 def mask_html(heads_per_layer: Mapping[tuple[str, int], int], removed: Collection[tuple[str, int, int]]) -> str:
     """A mask as a picture without scripts: one square for each head, blue = kept, pale and crossed = removed."""
     gone = {tuple(head) for head in removed}
     total = sum(heads_per_layer.values())
+    words = f"{total - len(gone)} of {total} heads kept, {len(gone)} removed"
+    return f"<div><p>{words}</p>{_squares(heads_per_layer, gone, words)}</div>"
+
+
+def _squares(heads_per_layer: Mapping[tuple[str, int], int], gone: Collection[tuple], words: str) -> str:
+    """One row of squares for each layer, under the name of its kind."""
     parts, top, last = [], 0, None
     for (kind, layer), n_heads in sorted(heads_per_layer.items()):
         if kind != last:
@@ -62,9 +77,8 @@ def mask_html(heads_per_layer: Mapping[tuple[str, int], int], removed: Collectio
         parts.append(f'<text x="20" y="{top + 10}" font-size="9" text-anchor="end">{layer}</text>')
         top += 13
     width = 30 + 13 * max(heads_per_layer.values(), default=0)
-    words = f"{total - len(gone)} of {total} heads kept, {len(gone)} removed"
-    return (f'<div><p>{words}</p><svg width="{width}" height="{top + 2}" role="img" aria-label="{words}" '
-            f'font-family="sans-serif">{"".join(parts)}</svg></div>')  # fmt: skip
+    return (f'<svg width="{width}" height="{top + 2}" role="img" aria-label="{words}" '
+            f'font-family="sans-serif">{"".join(parts)}</svg>')  # fmt: skip
 
 
 def _square(x: int, y: int, removed: bool) -> str:

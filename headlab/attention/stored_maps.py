@@ -1,4 +1,4 @@
-"""Attention maps of a few texts, for `headlab dump --maps`."""
+"""Attention maps of a few texts with their tokens: what `headlab dump --maps` stores and a notebook shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headlab.attention.masks import HeadId
 from headlab.errors import UsageError
 from headlab.models.batch import Batch, Tokens
 from headlab.models.places import TokenPlaces
-from headlab.report.maps import AttentionMap, Places
+from headlab.report.maps import AttentionMap, Maps, Places
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
@@ -20,11 +20,11 @@ MAX_BYTES = 4 << 30
 PlacesOf = Callable[[int], TokenPlaces]  # example id -> where its tokens are in their text
 
 
-def capture(
-    heads: Heads, batches: Sequence[Batch], n: int, layers: list[int] | None, chosen: list[HeadId] | None,
-    places_of: PlacesOf | None = None,
-) -> list[AttentionMap]:  # fmt: skip
-    """Maps of the first n texts by example id, padding cut off, heads in the order of the head table.
+def attention_maps(
+    heads: Heads, batches: Sequence[Batch], n: int | None = None, layers: Sequence[int] | None = None,
+    chosen: Sequence[HeadId] | None = None, places_of: PlacesOf | None = None,
+) -> Maps:  # fmt: skip
+    """Maps of the first n texts (all without n) by example id, padding cut off, heads in the order of the head table.
 
     `places_of` tells where the tokens are in their text, where that is known.
     Raises UsageError for heads and layers that do not exist, and for more than 4 GiB of maps.
@@ -36,15 +36,15 @@ def capture(
         raise UsageError("None of the heads of --heads is in the layers of --layers.", "Leave out one of the two.")
     _check_size(singles, sum(len(found) for found in kept.values()))
     places = [places_of(example) if places_of else None for example, _, _ in rows]
-    return [
+    return Maps(
         one
         for text, (single, where) in enumerate(zip(singles, places, strict=True))
         for one in _of_text(heads, single, text, layers, chosen, kept, where)
-    ]
+    )
 
 
 def _of_text(
-    heads: Heads, single: Batch, text: int, layers: list[int] | None, chosen: list[HeadId] | None,
+    heads: Heads, single: Batch, text: int, layers: Sequence[int] | None, chosen: Sequence[HeadId] | None,
     kept: dict[tuple[str, int], list[int]], places: TokenPlaces | None,
 ) -> Iterator[AttentionMap]:  # fmt: skip
     tokenizer = heads.checkpoint.tokenizer if heads.checkpoint else None
@@ -95,10 +95,14 @@ def _words(tokens: Tokens, tokenizer: Any) -> list[str]:
     if tokenizer is None:
         return [str(i) for i in ids]
     # A start token may have no name: the students start from a vector of zeros.
-    return [f"<{i}>" if name is None else name for i, name in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)]
+    return [
+        f"<{i}>" if name is None else name for i, name in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)
+    ]
 
 
-def _kept(heads: Heads, layers: list[int] | None, chosen: list[HeadId] | None) -> dict[tuple[str, int], list[int]]:
+def _kept(
+    heads: Heads, layers: Sequence[int] | None, chosen: Sequence[HeadId] | None
+) -> dict[tuple[str, int], list[int]]:
     kept: dict[tuple[str, int], list[int]] = {}
     for kind, layer, head in chosen if chosen is not None else heads.index:
         if layers is None or layer in layers:
@@ -113,5 +117,5 @@ def _check_size(singles: list[Batch], count: int) -> None:
     if size > MAX_BYTES:
         raise UsageError(
             f"The maps of {count} heads on {len(singles)} texts of {longest} tokens take {size >> 30} GiB.",
-            "Choose fewer with --layers or --heads, or lower --maps or --max-length.",
+            "Choose fewer with --layers or --heads (layers=, heads=), or fewer or shorter texts.",
         )
