@@ -148,7 +148,8 @@ def label_columns(label: Label, evidence: Evidence) -> pd.DataFrame:
     """The label's columns for all heads: nullable boolean (missing = undefined), score, chance level, threshold, n,
     95 % bootstrap interval over texts, and the Benjamini-Hochberg adjusted p of a score above chance.
 
-    Where a uniform head is the yardstick itself (`broad`), the p is that of a score above the threshold.
+    Where a uniform head is the yardstick itself (`broad`), the p is that of a score above the threshold. A score that
+    must beat a baseline by a margin is tested against the baseline.
     """
     score, threshold = evidence.score, label.threshold_at(evidence.chance)
     defined = np.isfinite(score) & (evidence.n > 0)
@@ -158,7 +159,8 @@ def label_columns(label: Label, evidence: Evidence) -> pd.DataFrame:
         low[several], high[several] = np.nanquantile(evidence.replicates[:, several], [0.025, 0.975], axis=0)
     carried = pd.array(np.where(defined, score > threshold, False), dtype="boolean")
     carried[~defined] = pd.NA
-    against = threshold if label.published_chance is None else evidence.chance
+    yardstick = label.published_chance is None and label.margin is None
+    against = threshold if yardstick else evidence.chance
     name = label.name
     return pd.DataFrame({
         name: carried, f"{name}_score": score, f"{name}_null": evidence.chance, f"{name}_threshold": threshold,

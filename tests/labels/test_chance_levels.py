@@ -10,11 +10,12 @@ import pytest
 import torch
 from planted_maps import planted, weights
 from reference import make_batch
+from scipy import stats
 from tiny_models import FIRST, SEPARATOR
 
 from headlab.attention.copying import _shares
 from headlab.attention.heads import Heads
-from headlab.labels import KeyClass, Label, default_labels, load_label
+from headlab.labels import Evidence, KeyClass, Label, default_labels, label_columns, load_label
 
 LENGTH = 5
 # Labels of a place: those of an offset are chosen by the score itself, and broad is about no place.
@@ -79,3 +80,15 @@ def test_every_label_says_what_its_null_is() -> None:
     assert load_label("sink").null.startswith("permutation of positions")
     assert load_label("broad").null == "uniform attention"
     assert load_label("copying").null.startswith("permutation of tokens")
+
+
+def test_a_margin_moves_the_threshold_but_the_p_is_against_the_baseline() -> None:
+    """Two heads .06 and 0 above a baseline of .5 with a standard error of .02: p of z = 3 and z = 0, adjusted."""
+    label = Label("made", "word_pairs", 0.1, None, "made", "made for this test", margin=0.1)
+    unit = np.array([-1.0, 1.0]) * np.sqrt(0.5)  # standard deviation 1 with ddof = 1
+    score = np.array([0.56, 0.5])
+    evidence = Evidence(score, np.array([0.5, 0.5]), np.array([50, 50]), score + 0.02 * unit[:, None])
+    columns = label_columns(label, evidence)
+    np.testing.assert_allclose(columns["made_threshold"], 0.6)
+    assert columns["made"].tolist() == [False, False]
+    np.testing.assert_allclose(columns["made_q"], [2 * stats.norm.sf(3), 0.5])
