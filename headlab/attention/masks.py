@@ -56,7 +56,8 @@ def parse_heads(text: str | Mapping[int, Iterable[int]], like: HasHeads) -> list
         found = [head for part in _split(text) for head in _parse_one(part, only)]
     for head in found:
         if not 0 <= head.head < sizes.get((head.kind, head.layer), 0):
-            raise UsageError(f"The model has no head {head_name(head, single_stack=only is not None)}.", _extent(sizes))
+            name = head_name(head, single_stack=only == head.kind)
+            raise UsageError(f"The model has no head {name}.", _extent(sizes))
     return found
 
 
@@ -140,7 +141,8 @@ class HeadMask:
         keep = {key: np.ones(size, dtype=bool) for key, size in like.heads_per_layer.items()}
         for head in gone:
             if head.head < 0 or head.head >= like.heads_per_layer.get((head.kind, head.layer), 0):
-                name = head_name(head, single_stack=len({k for k, _ in keep}) == 1)
+                # E0H1 of a decoder is not the L0H1 that it has.
+                name = head_name(head, single_stack={kind for kind, _ in keep} == {head.kind})
                 raise UsageError(f"The model has no head {name}.", _extent(like.heads_per_layer))
             keep[head.kind, head.layer][head.head] = False
         return cls(keep)

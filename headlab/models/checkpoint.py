@@ -9,6 +9,8 @@ import torch
 import transformers
 from torch import nn
 
+from headlab.errors import CheckpointError
+
 UNLIMITED = 1_000_000  # tokenizers without a limit state one beyond this
 
 
@@ -41,6 +43,20 @@ class Checkpoint:
             "torch": str(torch.__version__),
             "transformers": transformers.__version__,
         }
+
+
+def require_known_ids(checkpoint: Checkpoint, highest: int) -> None:
+    """Raise CheckpointError for a token id that the model has no embedding of."""
+    try:
+        embeddings = checkpoint.model.get_input_embeddings()
+    except (AttributeError, NotImplementedError):  # no such table, or several
+        return
+    size = getattr(embeddings, "num_embeddings", None)
+    if size is not None and highest >= size:
+        raise CheckpointError(
+            f"The tokenizer of {checkpoint.name!r} gives the token id {highest}, and the model has {size} embeddings.",
+            "Put the tokenizer that belongs to the model into its folder.",
+        )
 
 
 def token_limit(model: nn.Module, tokenizer: Any = None) -> int | None:

@@ -76,6 +76,8 @@ def open_model(
 
 def _locate(name: str, revision: str | None) -> Source:
     path = Path(name).expanduser()
+    if revision and (name.startswith(PREFIX) or path.exists()):
+        raise UsageError(f"{name} is no hub id, and only those have revisions.", "Leave out the revision.")
     if name.startswith(PREFIX):
         folder, sha256 = demo_folder(name)
         return _folder(folder, f"sha256:{sha256[:16]}")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headlab.errors import DataError, UsageError
 from headlab.models.batch import Batch, Tokens
-from headlab.models.checkpoint import reserved_positions
+from headlab.models.checkpoint import require_known_ids, reserved_positions
 from headlab.models.special_tokens import AddedTokens, added_tokens, padding_id, separator_id
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def encode_texts(checkpoint: Checkpoint, texts: Sequence[str], *, max_length: in
         starts += itertools.accumulate(map(len, pieces[:-1]), initial=0)
     if not ids:
         raise DataError(f"None of the {len(texts)} texts has {SHORTEST} tokens or more.", "Give longer texts.")
+    require_known_ids(checkpoint, max(map(max, ids)))
     return EncodedTexts(ids, special, owner, len(texts), n_split, n_too_short, starts)
 
 

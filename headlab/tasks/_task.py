@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headlab.errors import DataError, UsageError, unknown_name
 from headlab.models.batch import Batch
+from headlab.models.checkpoint import require_known_ids
 from headlab.models.special_tokens import added_tokens
 from headlab.tasks._evaluation import Evaluation, Progress, device_of, evaluate
 from headlab.tasks._options import Options
@@ -52,6 +53,8 @@ class Task:
         self.frame = added_tokens(checkpoint.tokenizer)
         self.max_length = self._token_limit()
         self._loaded = self.load()
+        highest = max((int(row.ids.max()) for e in self._loaded.examples for row in e.rows if len(row.ids)), default=0)
+        require_known_ids(checkpoint, highest)
         self._splits: dict[str, np.ndarray] | None = None
         self.prepare()
 

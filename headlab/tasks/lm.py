@@ -25,6 +25,7 @@ class LanguageModelling(Task):
 
     name = "lm"
     purpose = "causal-lm"
+    unused = ("train_data", "label_column")
     metrics = ("perplexity", "next_token_accuracy")
 
     def load(self) -> Loaded:

@@ -28,6 +28,7 @@ class MinimalPairs(Task):
 
     name = "minimal-pairs"
     purpose = "causal-lm"
+    unused = ("train_data", "label_column")
     metrics = ("accuracy", "perplexity", "loss")
 
     def load(self) -> Loaded:

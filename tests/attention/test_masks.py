@@ -169,3 +169,11 @@ def test_a_list_of_names_is_as_good_as_text() -> None:
     assert first == second and len(first.removed) == 2
     with pytest.raises(UsageError, match="does not name a head"):
         HeadMask.removing([3], like=ENCODER)
+
+
+def test_a_head_of_a_stack_that_is_not_there_keeps_its_letter() -> None:
+    decoder = Shape({("decoder", 0): 2})
+    with pytest.raises(UsageError, match="no head E0H1"):
+        HeadMask.removing("E0H1", like=decoder)
+    with pytest.raises(UsageError, match="no head X0H1"):
+        parse_heads("X0H1", decoder)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from transformers import BertConfig, BertModel
 
+from headlab.errors import UsageError
 from headlab.models import open_model
 
 
@@ -23,3 +25,9 @@ def test_another_configuration_or_tokenizer_is_another_revision(tmp_path: Path) 
     assert second != first
     (tmp_path / "vocab.txt").write_text("[UNK]\n[PAD]\n")
     assert len({first, second, open_model(str(tmp_path)).revision}) == 3
+
+
+def test_a_revision_of_what_has_none_is_refused(tmp_path: Path) -> None:
+    for name in (str(tmp_path), "demo:minilm"):
+        with pytest.raises(UsageError, match="is no hub id, and only those have revisions"):
+            open_model(name, revision="main")

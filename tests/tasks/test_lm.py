@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from headlab.errors import DataError, UsageError
+from headlab.errors import CheckpointError, DataError, UsageError
+from headlab.models.texts import encode_texts
 from headlab.tasks import task
 from headlab.tasks._likelihood import first_choice
 
@@ -181,3 +182,20 @@ def test_limit_and_signature(causal, file):
     assert task("lm", causal, data=file, max_length=16, batch_size=7).signature() == whole.signature()
     assert whole.signature()["data"] == "text.txt"
     assert set(whole.signature()["metrics"]) == {"perplexity", "next_token_accuracy"}
+
+
+def test_options_that_mean_nothing_are_refused(llama) -> None:
+    with pytest.raises(UsageError, match="does not use the option 'label_column'"):
+        task("lm", llama, label_column="foo")
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_has_embeddings_is_named(llama) -> None:
+    import copy
+
+    small = copy.copy(llama)
+    small.model = copy.deepcopy(llama.model)
+    small.model.resize_token_embeddings(1)
+    with pytest.raises(CheckpointError, match=r"gives the token id \d+, and the model has 1 embeddings"):
+        task("lm", small)
+    with pytest.raises(CheckpointError, match="1 embeddings"):
+        encode_texts(small, ["the cat sat on the mat"])
