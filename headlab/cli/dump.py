@@ -60,7 +60,7 @@ def dump(
 
     files = {"conllu": conllu, "mentions": mentions, "alignments": names(alignments) or None}
     wanted = Wanted(labels, statistics, maps, layers, heads, {name: found for name, found in files.items() if found},
-                    per_word)  # fmt: skip
+                    per_word, data.limit, data.max_length)  # fmt: skip
     if task is not None:
         require(Registry("headlab.tasks", "task", hyphenated=True), task)
     named = [f"--{name}" for name, given in (("text", text), ("task", task), ("conllu", conllu)) if given is not None]
@@ -112,7 +112,7 @@ class Wanted:
 
     def __init__(
         self, labels: str | None, statistics: str | None, maps: int, layers: str | None, heads: str | None,
-        given: dict[str, Any], per_word: bool = False,
+        given: dict[str, Any], per_word: bool = False, limit: int | None = None, max_length: int | None = None,
     ) -> None:  # fmt: skip
         from headlab.errors import unknown_name
         from headlab.labels import LABELS, default_labels, load_labels
@@ -127,6 +127,10 @@ class Wanted:
                 raise UsageError(f"The label {label} reads a file, and there is no --{option}.", f"Add --{option}.")
         self.files = {name: _sha256(paths) for name, paths in given.items()}
         self._left_out = sorted(set(LABELS.names()) - set(self.labels)) if labels is None else []
+        if "conllu" in given:  # its labels read the same sentences as the statistics
+            from headlab.labels.syntactic import Treebank
+
+            given = given | {"conllu": Treebank(str(given["conllu"]), limit, max_length)}
         self._read = load_labels(self.labels, **given)
         self.statistics = names(statistics) or None
         for statistic in self.statistics or ():
@@ -233,7 +237,7 @@ def _observe(
     if between_words is not None:
         save_table(between_words, out, "maps_words", "csv")
     write_brief(out)
-    notes = texts.notes | {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
+    notes = texts.notes | _lost(heads, wanted) | {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
     write_meta(out, signature, command=command_line(), notes=notes)
     return files(out), table
 
@@ -243,6 +247,14 @@ def _between_words(kept: list[AttentionMap]) -> pd.DataFrame:
     from headlab.report.word_maps import word_maps
 
     return word_maps(kept)
+
+
+def _lost(heads: Heads, wanted: Wanted) -> dict[str, Any]:
+    """Words that labels between words have not seen, since they lie beyond the model's limit or have no piece."""
+    from headlab.attention.observation import subject_of
+
+    inputs = {label.name.partition(":")[0]: label.input for label in wanted.loaded if hasattr(label.input, "lost")}
+    return {"words_lost": {name: given.lost(subject_of(heads)) for name, given in inputs.items()}} if inputs else {}
 
 
 def _maps(heads: Heads, texts: Texts, wanted: Wanted, progress: Progress) -> list[AttentionMap]:

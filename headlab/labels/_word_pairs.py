@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headlab.models.words import Pieces
 
 
 @dataclass(frozen=True)
@@ -46,3 +49,13 @@ def as_extra(instances: Iterable[Instance], texts: Sequence[int], names: Sequenc
         "pair_targets": torch.tensor(targets, dtype=torch.long).view(-1, width),
         "pair_names": list(names),
     }
+
+
+def lost_words(texts: Iterable[Pieces]) -> dict[str, int]:
+    """What the model's limit or the tokenizer took from texts: texts cut, words cut off, words without a piece."""
+    found = {"texts_cut": 0, "words_cut": 0, "words_without_piece": 0}
+    for text in texts:
+        found["texts_cut"] += text.n_cut > 0
+        found["words_cut"] += text.n_cut
+        found["words_without_piece"] += text.n_lost
+    return found

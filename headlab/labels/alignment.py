@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from headlab.errors import UsageError
 from headlab.labels import Label, Subject
-from headlab.labels._word_pairs import Instance, as_extra, with_offsets
+from headlab.labels._word_pairs import Instance, as_extra, lost_words, with_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headlab.models.alignments import AlignedPair
     from headlab.models.batch import Batch
+    from headlab.models.words import Pieces
 
 NEEDS = "alignments"
 BATCH = 16
@@ -38,13 +39,12 @@ class GoldAlignments:
 
     def batches(self, subject: Subject) -> list[Batch]:
         """Batches of pairs; nothing for a model without an encoder and a decoder."""
-        from headlab.models.words import pair_batch, pieces_of
+        from headlab.models.words import pair_batch
 
         if not getattr(subject.checkpoint, "is_encoder_decoder", False):
             return []
         pairs = self.pairs()
-        sources = [pieces_of(subject.checkpoint, pair.source) for pair in pairs]
-        targets = [pieces_of(subject.checkpoint, pair.target, target=True) for pair in pairs]
+        sources, targets = self._texts(subject, pairs)
         instances: list[Instance] = []
         for number, pair in enumerate(pairs):
             instances += _instances(number, pair, set(sources[number].words), set(targets[number].words))
@@ -53,6 +53,17 @@ class GoldAlignments:
         groups = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
         return [pair_batch(subject.checkpoint, [sources[n] for n in group], [targets[n] for n in group], group,
                            **as_extra(judged, group, NAMES)) for group in groups]  # fmt: skip
+
+    def lost(self, subject: Subject) -> dict[str, int]:
+        """How many sentences and words of both sides the limit cut, and how many words have no piece of their own."""
+        sources, targets = self._texts(subject, self.pairs())
+        return lost_words([*sources, *targets])
+
+    def _texts(self, subject: Subject, pairs: Sequence[AlignedPair]) -> tuple[list[Pieces], list[Pieces]]:
+        from headlab.models.words import pieces_of
+
+        sources = [pieces_of(subject.checkpoint, pair.source) for pair in pairs]
+        return sources, [pieces_of(subject.checkpoint, pair.target, target=True) for pair in pairs]
 
 
 def _instances(number: int, pair: AlignedPair, sources: set[int], targets: set[int]) -> list[Instance]:

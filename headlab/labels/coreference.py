@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headlab.labels import Label, Subject
-from headlab.labels._word_pairs import Instance, as_extra
+from headlab.labels._word_pairs import Instance, as_extra, lost_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headlab.models.batch import Batch
     from headlab.models.mentions import Document
+    from headlab.models.words import Pieces
 
 NEEDS = "mentions"
 LIMIT = 128  # tokens of a document, as in Clark et al.
@@ -27,17 +30,28 @@ class Mentions:
     def batches(self, subject: Subject) -> list[Batch]:
         """Batches of documents that have a mention with an antecedent within the limit."""
         from headlab.models.mentions import read_mentions
-        from headlab.models.words import pieces_of, word_batch
+        from headlab.models.words import word_batch
 
         documents = read_mentions(self.path)
-        limit = min(LIMIT, subject.checkpoint.max_length or LIMIT)
-        texts = [pieces_of(subject.checkpoint, document.text, max_length=limit) for document in documents]
+        texts = self._texts(subject, documents)
         instances = [one for number, document in enumerate(documents)
                      for one in _instances(number, document, set(texts[number].words))]  # fmt: skip
         order = sorted({one.text for one in instances}, key=lambda number: len(texts[number].ids))
         groups = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
         return [word_batch(subject.checkpoint, [texts[number] for number in group], group,
                            **as_extra(instances, group, ["antecedent"])) for group in groups]  # fmt: skip
+
+    def lost(self, subject: Subject) -> dict[str, int]:
+        """How many documents and words the limit cut, and how many words have no piece of their own."""
+        from headlab.models.mentions import read_mentions
+
+        return lost_words(self._texts(subject, read_mentions(self.path)))
+
+    def _texts(self, subject: Subject, documents: Sequence[Document]) -> list[Pieces]:
+        from headlab.models.words import pieces_of
+
+        limit = min(LIMIT, subject.checkpoint.max_length or LIMIT)
+        return [pieces_of(subject.checkpoint, document.text, max_length=limit) for document in documents]
 
 
 def _instances(number: int, document: Document, seen: set[int]) -> list[Instance]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from headlab.errors import unknown_name
 from headlab.labels import Label, Subject
-from headlab.labels._word_pairs import Instance, as_extra, with_offsets
+from headlab.labels._word_pairs import Instance, as_extra, lost_words, with_offsets
 
 if TYPE_CHECKING:
     from headlab.models.batch import Batch
     from headlab.models.conllu_text import Parsed
+    from headlab.models.words import Pieces
 
 NEEDS = "conllu"
 DIRECTIONS = ("dependent-head", "head-dependent")
@@ -34,10 +35,14 @@ def _sentences(path: str, changed: float, limit: int | None) -> tuple[Parsed, ..
 
 @dataclass(frozen=True)
 class Treebank:
-    """The sentences of a CoNLL-U file; `limit` takes the first ones, `first_piece` is Clark's shipped variant."""
+    """The sentences of a CoNLL-U file; `limit` takes the first ones, `first_piece` is Clark's shipped variant.
+
+    Sentences beyond `max_length` tokens (else the model's limit) are cut at a word's end.
+    """
 
     path: str
     limit: int | None = None
+    max_length: int | None = None
     first_piece: bool = False
     subtypes: bool = False  # keep nsubj:pass apart from nsubj
 
@@ -54,9 +59,9 @@ class Treebank:
 
     def batches(self, subject: Subject) -> list[Batch]:
         """Batches of sentences, by length; words without a piece of their own take their relations with them."""
-        from headlab.models.words import pieces_of, word_batch
+        from headlab.models.words import word_batch
 
-        texts = [pieces_of(subject.checkpoint, sentence) for sentence in self.sentences()]
+        texts = self._texts(subject)
         seen = [set(text.words) for text in texts]
         kept = [one for one in self._instances(subject.causal)
                 if one.word in seen[one.text] and set(one.targets) <= seen[one.text]]  # fmt: skip
@@ -70,6 +75,15 @@ class Treebank:
         return [word_batch(subject.checkpoint, [texts[number] for number in group], group,
                            **as_extra((one for number in group for one in by_text[number]), group, names),
                            first_piece=self.first_piece) for group in groups]  # fmt: skip
+
+    def lost(self, subject: Subject) -> dict[str, int]:
+        """How many sentences and words the limit cut, and how many words have no piece of their own."""
+        return lost_words(self._texts(subject))
+
+    def _texts(self, subject: Subject) -> list[Pieces]:
+        from headlab.models.words import pieces_of
+
+        return [pieces_of(subject.checkpoint, each, max_length=self.max_length) for each in self.sentences()]
 
     def _instances(self, causal: bool) -> list[Instance]:
         """Both directions of every relation; in a decoder those whose target comes before."""

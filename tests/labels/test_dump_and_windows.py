@@ -65,3 +65,30 @@ def test_dump_reads_a_treebank(tiny_classifier: Path, tmp_path: Path, monkeypatc
     table = pd.read_parquet(tmp_path / "out" / "heads.parquet")
     assert (table["syntactic:det:dependent-head_n"] == 15).all()
     assert "syntactic:nsubj:dependent-head" not in table.columns
+
+
+def test_dump_limits_a_treebank_for_its_labels_too_and_counts_the_words_that_were_cut(
+    tiny_classifier: Path, tmp_path: Path
+) -> None:
+    """The first 22 of 30 sentences, even and odd ones 11 each; with 5 tokens, two of them special, the last word of
+    each goes."""
+    import json
+
+    from typer.testing import CliRunner
+
+    from headlab.cli.application import application
+
+    lines = ["the\t2\tdet", "cat\t4\tnsubj", "the\t2\tdet", "sleeps\t0\troot"]
+    rows = [f"{i}\t{w}\t_\t_\t_\t_\t{h}\t{r}\t_\t_" for i, (w, h, r) in enumerate((x.split("\t") for x in lines), 1)]
+    path = tmp_path / "tiny.conllu"
+    path.write_text("\n\n".join(["\n".join(rows)] * 30) + "\n\n", encoding="utf-8")
+    done = CliRunner().invoke(
+        application(), ["dump", str(tiny_classifier), "--conllu", str(path), "--out", str(tmp_path / "out"), "--quiet",
+              "--labels", "syntactic", "--limit", "22", "--max-length", "5"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    table = pd.read_parquet(tmp_path / "out" / "heads.parquet")
+    assert (table["syntactic:det:dependent-head_n"] == 22).all()  # two determiners in each of 11 odd sentences
+    assert (table["syntactic:nsubj:dependent-head_n"] == 0).all()  # its verb is the word that was cut
+    notes = json.loads((tmp_path / "out" / "meta.json").read_text())["notes"]
+    assert notes["words_lost"] == {"syntactic": {"texts_cut": 22, "words_cut": 22, "words_without_piece": 0}}
