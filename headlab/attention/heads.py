@@ -21,6 +21,7 @@ from headlab.attention.masks import ABLATIONS, HeadId, HeadMask, parse_heads
 from headlab.attention.observation import Progress, observe
 from headlab.attention.proofs import capture_maps, probe_and_prove
 from headlab.attention.sites import Site, difference, output_tensor, tolerance
+from headlab.attention.slopes import slopes_of
 from headlab.attention.statistics import STATISTICS
 from headlab.attention.views import site_handler
 from headlab.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
@@ -271,11 +272,14 @@ class Heads:
         chosen = parse_heads(heads, self) if isinstance(heads, str) else heads
         return attention_maps(self, batches, n, layers, chosen)
 
-    def gradients(self, batches: Iterable[Batch], loss: Loss) -> Iterator[np.ndarray]:
+    def gradients(self, batches: Iterable[Batch], loss: Loss, *, at: HeadMask | None = None) -> Iterator[np.ndarray]:
         """For each batch d loss / d gate, (example, head), with every gate at 1: one backward pass for all heads.
 
+        With a mask `at` the gates of removed heads stand at 0.
+
         `loss(model, batch)` returns one differentiable number per example. Rows of a batch that share an example id
-        (two sequences of a minimal pair) are summed. Heads are in the order of `index`.
+        (two sequences of a minimal pair) are summed. Heads are in the order of `index`. Raises UnsupportedModelError
+        where nothing can be removed and where the loss has no gradient.
         """
         self._need_gates("given gradients")
         for batch in batches:
@@ -285,16 +289,19 @@ class Heads:
                 seam.evaluating(self.model),
                 seam.frozen(self.model),
             ):
-                slopes = self._gradients_on(batch.to(self.device).clone(), loss)
+                slopes = self._gradients_on(batch.to(self.device).clone(), loss, at)
             yield slopes  # the caller's own code runs with the model as it was found
 
-    def _gradients_on(self, batch: Batch, loss: Loss) -> np.ndarray:
+    def _gradients_on(self, batch: Batch, loss: Loss, at: HeadMask | None) -> np.ndarray:
         gates = {
             site.key: torch.ones(len(batch), site.n_heads, device=self.device, requires_grad=True)
             for site in self.sites
         }
         with gated(self.model, self.sites, self.view, gates):
-            found = torch.autograd.grad(loss(self.model, batch).sum(), list(gates.values()), allow_unused=True)
+            if at is not None:
+                for key, gate in gates.items():
+                    gate.data *= torch.tensor(at[key]).to(gate)
+            found = slopes_of(loss(self.model, batch), list(gates.values()))
         pairs = zip(gates.values(), found, strict=True)
         rows = torch.cat([torch.zeros_like(gate) if slope is None else slope for gate, slope in pairs], 1)
         return _sum_by_example(rows.detach().double().cpu().numpy(), batch.examples)

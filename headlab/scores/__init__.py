@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from headlab.errors import UsageError, unknown_name
-from headlab.registry import Registry
+from headlab.errors import UsageError
+from headlab.scores._controls import matched_random as matched_random
+from headlab.scores._names import SCORES as SCORES
+from headlab.scores._names import check_settings, settings_of
+from headlab.scores._names import free_suffix as free_suffix
+from headlab.scores._names import require_score as require_score
+from headlab.scores._names import variants as variants
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
     from headlab.tasks import Task
 
-SCORES = Registry("headlab.scores", "score")
 Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is being done)
+ERROR = "standard_error"
 
 
 def score(
@@ -28,27 +32,43 @@ def score(
     ablation: str = "zero",
     seed: int = 0,
     progress: Progress | None = None,
-    **options: Any,
+    table: pd.DataFrame | None = None,
+    **settings: Any,
 ) -> pd.Series:
     """Importance of every head for a task: a Series indexed like `heads.index`, called `score_<name>`.
 
+    A name may carry a variant (`gradient:per-token`, `label:induction`; `headlab list scores` names them all).
     `split` names the examples that the score may see; keep the others ("report") for judging it. `ablation` says what
-    takes the place of a removed head, for scores that remove heads. `options` are those of the score's own `score`
-    function. Raises UsageError for an unknown score or option and for heads of another model than the task's.
+    takes the place of a removed head, for scores that remove heads. `table` is a head table of the same split, if
+    there is one, for scores that are columns of it. `settings` are those of the score (`permutations=20` for
+    shapley). Where a score knows its standard errors, `standard_errors(series)` gives them.
+
+    Raises UsageError for an unknown score, variant or setting and for heads of another model than the task's.
     """
-    plugin = SCORES.load(name)
-    _require_options(name, plugin.score, options)
+    base, _, suffix = name.partition(":")
+    plugin = SCORES.load(base)
+    short = plugin.__name__.rpartition(".")[2]
+    chosen = settings_of(short, suffix) | settings
+    check_settings(plugin, {key: value for key, value in chosen.items() if key != "ablation"})
     require_one_model(heads, task)
-    values = plugin.score(heads, task, split=split, ablation=ablation, seed=seed, progress=progress, **options)
-    return pd.Series(values, index=heads.index, name=f"score_{plugin.__name__.rpartition('.')[2]}", dtype="float64")
+    common = {"split": split, "ablation": ablation, "seed": seed, "progress": progress, "table": table}
+    found = plugin.score(heads, task, **(common | chosen))
+    values, errors = found if isinstance(found, tuple) else (found, None)
+    full_name = f"score_{short}" + (f":{suffix}" if suffix else "")
+    series = pd.Series(values, index=heads.index, name=full_name, dtype="float64")
+    if errors is not None:
+        series.attrs[ERROR] = [float(error) for error in errors]
+    return series
 
 
-def _require_options(name: str, function: Callable, options: Mapping[str, Any]) -> None:
-    """Raise UsageError for an option that the score does not name, rather than leave it without effect."""
-    known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    for option in options:
-        if option not in known:
-            raise unknown_name(f"option of the score {name!r}:", option, known)
+def standard_errors(scores: pd.Series) -> pd.Series | None:
+    """Standard errors of a score that `score` returned, indexed alike; None where the score has none.
+
+    Of means over examples they are those of drawing other examples; shapley's are those of drawing other orders of
+    heads. They are kept in `scores.attrs["standard_error"]`, as a list in the order of the index.
+    """
+    errors = scores.attrs.get(ERROR)
+    return None if errors is None else pd.Series(errors, index=scores.index, name=f"{scores.name}_{ERROR}")
 
 
 def require_one_model(heads: Heads, task: Task) -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from headlab.attention.masks import HeadMask
-from headlab.attention.seam import evaluating
-from headlab.errors import DataError
+from headlab.scores._losses import Losses
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
-    from headlab.models.batch import Batch
     from headlab.scores import Progress
     from headlab.tasks import Task
+
+VARIANTS = {
+    "zero": {"ablation": "zero"},
+    "mean": {"ablation": "mean"},
+    "resample": {"ablation": "resample"},
+    "uniform": {"ablation": "uniform"},
+}
 
 
 def score(
@@ -24,33 +28,27 @@ def score(
     *,
     split: str = "select",
     ablation: str = "zero",
+    seed: int = 0,
     progress: Progress | None = None,
     **_: Any,
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """Mean loss without the head minus mean loss with all heads, (heads,), in the units of the task's loss.
 
     The loss stands for the task's metric, since a metric such as accuracy often does not move for one head. Below 0
-    the model is better off without the head. A loss that is NaN without a head stays NaN. With `ablation="mean"`
-    the head's mean output over the same split takes its place. Raises DataError where the split has no examples.
+    the model is better off without the head. A loss that is NaN without a head stays NaN. Under `mean` and `resample`
+    what takes the head's place is taken from the same split. Beside it the standard error of the mean of the paired
+    differences over examples. Raises DataError where the split has no examples (`resample`: fewer than 2).
     """
-    batches = list(task.batches(split))
-    if not batches:
-        raise DataError(f"The split {split!r} has no examples.", "Give the task more data or another split.")
-    means = heads.mean_outputs(batches) if ablation == "mean" else None
+    losses = Losses(heads, task, split, ablation, seed)
     steps = len(heads.index) + 1
-    complete = _mean_loss(heads, task, batches)
-    rises = np.empty(len(heads.index))
+    complete = losses.of(HeadMask.full(heads))
+    rises, errors = np.empty((2, len(heads.index)))
     for position, head in enumerate(heads.index):
         if progress:
             progress(position + 1, steps, "one head left out at a time")
-        with heads.masked(HeadMask.removing([head], like=heads), ablation, means):
-            rises[position] = _mean_loss(heads, task, batches) - complete
+        rise = losses.of(HeadMask.removing([head], like=heads)) - complete
+        rises[position] = rise.mean()
+        errors[position] = rise.std(ddof=1) / len(rise) ** 0.5 if len(rise) > 1 else np.nan
     if progress:
         progress(steps, steps, "one head left out at a time")
-    return rises
-
-
-def _mean_loss(heads: Heads, task: Task, batches: list[Batch]) -> float:
-    with evaluating(heads.model), torch.no_grad():
-        losses = [task.losses(heads.model, batch).double() for batch in batches]  # each (examples of the batch,)
-    return float(torch.cat(losses).mean())
+    return rises, errors
