@@ -33,6 +33,8 @@ FITS = {
     "demo:distilbert-tagger": ("probe",),
     "demo:firefox-en-pt": (),
     "demo:firefox-pt-en": (),
+    "demo:planted-encoder": (),
+    "demo:planted-decoder": ("lm",),  # on texts of its own language
 }
 # Of each entry, what is printed below it where its list alone is asked for.
 DETAILS = ("definition", "threshold", "source", "file", "loss")

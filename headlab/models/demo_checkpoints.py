@@ -74,9 +74,19 @@ DEMO_CHECKPOINTS = {
 }  # fmt: skip
 
 
+# Made by headlab itself, so that what each head does is known; texts to go with them lie in the same folder.
+PLANTED = {
+    "planted-encoder": "heads set by hand and known, BERT of 3 layers x 4 heads; speaks a toy language",
+    "planted-decoder": "heads set by hand and known, Llama of 2 layers x 8 heads in 2 groups; speaks a toy language",
+}
+PLANTING = 1  # raise when what is planted changes
+
+
 def demo_models() -> dict[str, str]:
     """`demo:NAME` -> one line about it, installed or not; imports no torch."""
-    return {PREFIX + name: demo.about for name, demo in DEMO_CHECKPOINTS.items()}
+    return {PREFIX + name: demo.about for name, demo in DEMO_CHECKPOINTS.items()} | {
+        PREFIX + name: about for name, about in PLANTED.items()
+    }
 
 
 def demo_folder(name: str) -> tuple[Path, str]:
@@ -86,6 +96,8 @@ def demo_folder(name: str) -> tuple[Path, str]:
     """
     if name not in demo_models():
         raise unknown_name("model", name, demo_models())
+    if name.removeprefix(PREFIX) in PLANTED:
+        return _planted(name.removeprefix(PREFIX))
     demo = DEMO_CHECKPOINTS[name.removeprefix(PREFIX)]
     package = _package_folder(name, demo)
     if demo.convert is None:
@@ -102,6 +114,20 @@ def student_weights(name: str) -> Path | None:
     if demo is None or not demo.student:
         return None
     return _package_folder(name, demo) / demo.weights
+
+
+def _planted(name: str) -> tuple[Path, str]:
+    """Folder of a planted model in the cache, and the sha256 of its weights."""
+    from headlab.models.cache import build_once
+    from headlab.models.folders import file_sha256
+
+    def build(folder: Path) -> None:
+        from headlab.models.planted import write_planted
+
+        write_planted(name.removeprefix("planted-"), folder)
+
+    folder = build_once(f"{name}-{PLANTING}", build)
+    return folder, file_sha256(folder / "model.safetensors")
 
 
 def _package_folder(name: str, demo: DemoCheckpoint) -> Path:
