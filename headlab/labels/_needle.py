@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headlab.labels._inputs import Subject
+from headlab.labels._repeated import longest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +25,8 @@ RECALLED = 0.5  # share of the needle that must be said for a run to count
 class Haystacks:
     """`runs` prompts of `length` tokens with a needle at different depths, each with what the model says next.
 
-    The model decodes greedily; runs in which it does not say more than half of the needle are left out. Extra:
+    The model decodes greedily; runs in which it does not say more than half of the needle are left out, and so are
+    needles that its tokenizer has no tokens for. A model with fewer positions gets a shorter haystack. Extra:
     `needle` (batch, token), the tokens asked for, and `said` (batch, token), the queries that predict what was said.
     """
 
@@ -51,6 +53,9 @@ def _run(subject: Subject, sizes: Haystacks, number: int) -> Batch | None:
     device = next(subject.model.parameters()).device
     prompt = torch.tensor([ids], device=device)
     wanted = [ids[place] for place in needle]
+    unknown = getattr(subject.checkpoint.tokenizer, "unk_token_id", None)
+    if unknown in wanted or len(ids) + len(wanted) > longest(subject):
+        return None
     with torch.no_grad():
         said = subject.model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
                                       max_new_tokens=len(wanted), pad_token_id=ids[0])  # fmt: skip
@@ -80,7 +85,8 @@ def _prompt(subject: Subject, sizes: Haystacks, number: int) -> tuple[list[int],
         return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     sentences = [s.strip() + "." for s in " ".join(demo_prose()).replace("\n", " ").split(".") if s.strip()]
-    room = sizes.length - 2 * len(encode(lead)) - len(encode(code)) - 4
+    length = min(sizes.length, longest(subject) - len(encode(code)))  # what is said takes positions too
+    room = length - 2 * len(encode(lead)) - len(encode(code)) - 4
     hay, used, first = [], 0, int(draw.integers(len(sentences)))
     for step in range(len(sentences)):
         piece = encode(" " + sentences[(first + step) % len(sentences)])
