@@ -116,20 +116,52 @@ _EVIDENCE: dict[str, tuple[str, str, str]] = {
     "q": ("q value", "", "p value of a score above chance, adjusted over all heads (Benjamini-Hochberg)."),
 }
 
+_HIGHER = "Higher = more important."
 SCORES: dict[str, Definition] = {
     "score_gradient": Definition(
-        "gradient score",
-        "loss per gate",
-        "Mean absolute gradient of an example's loss with respect to the head's gate (Michel et al. 2019); "
-        "higher = more important.",
+        "gradient score", "loss per gate",
+        f"Mean absolute gradient of an example's loss with respect to the head's gate (Michel et al. 2019). {_HIGHER}",
+    ),
+    "score_gradient_signed": Definition(
+        "signed gradient score", "loss per gate",
+        "Mean of minus the gradient of an example's loss at the head's gate: below 0 the loss falls as the head goes.",
+    ),
+    "score_gradient_iterated": Definition(
+        "iterated gradient score", "place",
+        "When the head went, with the gradient estimated again after each removal; what stays longer counts more.",
     ),
     "score_ablation": Definition(
-        "ablation score",
-        "loss",
-        "Rise of the mean task loss when this head alone is removed; higher = more important.",
+        "ablation score", "loss", f"Rise of the mean task loss when this head alone is removed. {_HIGHER}",
+    ),
+    "score_greedy_ablation": Definition(
+        "greedy ablation score", "place",
+        "When the head went, with the cheapest head removed at every step; what stays longer counts more.",
+    ),
+    "score_shapley": Definition(
+        "Shapley value", "loss",
+        f"Mean rise of the loss as the head goes, over random orders of all heads (Held & Yang 2023). {_HIGHER}",
+    ),
+    "score_fisher": Definition(
+        "Fisher score", "", f"Mean squared gradient of an example's loss at the head's gate. {_HIGHER}",
+    ),
+    "score_magnitude": Definition("magnitude", "", f"Norm of the head's output weights; no data is read. {_HIGHER}"),
+    "score_confidence": Definition(
+        "confidence", "", f"Mean largest weight of a query, end-of-sentence left out (Voita et al. 2019). {_HIGHER}",
+    ),
+    "score_attattr": Definition(
+        "attention attribution", "",
+        f"Largest product of a weight and the loss's gradient, integrated from 0 (Hao et al. 2021). {_HIGHER}",
+    ),
+    "score_output_norm": Definition("output norm score", "", f"Mean norm of what the head adds. {_HIGHER}"),
+    "score_lrp": Definition("relevance", "", f"Layer-wise relevance of what the head adds (Voita 2019). {_HIGHER}"),
+    "score_hard_concrete": Definition(
+        "hard-concrete gate", "", f"How open the learned gate of the head is (Voita et al. 2019). {_HIGHER}",
+    ),
+    "score_exact_k": Definition(
+        "exact-k gate", "", f"Learned weight of the head among those that stay (Li et al. 2021). {_HIGHER}",
     ),
     "score_random": Definition("random score", "", "Random numbers: the control order."),
-}
+}  # fmt: skip
 
 METRICS: dict[str, Definition] = {
     "accuracy": Definition("accuracy", "share correct", "Share of examples answered correctly; higher is better."),
@@ -140,13 +172,28 @@ METRICS: dict[str, Definition] = {
     ),
     "perplexity": Definition("perplexity", "", "Exponential of the mean loss per token; lower is better."),
     "loss": Definition("loss", "nats", "Mean loss per example; lower is better."),
+    "nll": Definition("loss per token", "nats", "Mean loss per token of the reference translation; lower is better."),
     "bleu": Definition("BLEU", "points", "Corpus BLEU by sacrebleu; higher is better."),
-}
+    "chrf": Definition("chrF", "points", "Corpus chrF2 by sacrebleu; higher is better."),
+    "ter": Definition("TER", "per cent", "Translation edit rate by sacrebleu; lower is better."),
+    "empty_outputs": Definition(
+        "empty outputs", "share", "Share of translations that are empty although their source is not; lower is better.",
+    ),
+    "unfinished": Definition(
+        "unfinished outputs", "share", "Share of translations that the length limit cut off; lower is better.",
+    ),
+    "length_ratio": Definition(
+        "length ratio", "", "Length of the translations over that of the references; best at 1.",
+    ),
+}  # fmt: skip
 
 BOUNDS: dict[str, tuple[float, float]] = {  # values that a metric cannot leave
     "accuracy": (0.0, 1.0),
     "next_token_accuracy": (0.0, 1.0),
     "bleu": (0.0, 100.0),
+    "chrf": (0.0, 100.0),
+    "empty_outputs": (0.0, 1.0),
+    "unfinished": (0.0, 1.0),
 }
 
 SWEEP: dict[str, Definition] = {
@@ -182,8 +229,11 @@ def define(column: str) -> Definition:
     if column.endswith("_words"):
         base = define(column.removesuffix("_words"))
         return Definition(f"{base.title}, words", base.unit, f"{base.text} Over word queries alone.")
+    if column.startswith("score_") and ":" in column:  # a variant
+        base = define(column.partition(":")[0])
+        return Definition(f"{base.title} ({_spaced(column.partition(':')[2])})", base.unit, base.text)
     if column.startswith("score_"):
-        return Definition(f"{_spaced(column[6:])} score", "", "Importance of the head; higher = more important.")
+        return Definition(f"{_spaced(column[6:])} score", "", f"Importance of the head. {_HIGHER}")
     stem, _, suffix = column.rpartition("_")
     if stem and suffix in _EVIDENCE:
         title, unit, text = _EVIDENCE[suffix]

@@ -37,6 +37,7 @@ from headlab.report.summary_sweep import basis
 from headlab.tables import head_names, label_columns, score_columns
 
 MOST_MAPS = 12  # in one grid
+LEARNED = {"hard_concrete", "exact_k"}  # strategies whose cuts are points of a front rather than of a curve
 MOST_GRIDS = 4  # that a command leaves
 BRIEF = ("entropy_norm", "prev_mass", "separator_mass", "first_mass")
 _LABEL_CAPTION = (
@@ -68,7 +69,8 @@ def pictures(run: Run) -> Iterator[Picture]:
     yield from _attention(run)
     yield from _many_maps(run)
     yield from _curves(run)
-    yield from _more_curves(run)
+    yield from _paretos(run)
+    yield from _by_kind(run)
 
 
 def main_pictures(run: Run) -> Iterator[Picture]:
@@ -76,6 +78,9 @@ def main_pictures(run: Run) -> Iterator[Picture]:
     if run.heads is not None and len(run.heads) and label_columns(run.heads):
         yield _picture("labels", "labels", label_map(run.heads), _label_caption(run))
     yield from _curves(run)
+    if run.sweep is not None and LEARNED & set(run.sweep["strategy"].astype(str)):
+        yield from _paretos(run)
+    yield from _by_kind(run)
 
 
 def brief_pictures(run: Run) -> Iterator[Picture]:
@@ -183,17 +188,28 @@ def _many_maps(run: Run) -> Iterator[Picture]:
                        "scaling.")  # fmt: skip
 
 
-def _more_curves(run: Run) -> Iterator[Picture]:
-    if run.sweep is None or run.sweep.empty:
-        return
-    for metric in dict.fromkeys(map(str, run.sweep["metric"])):
-        stem = re.sub(r"[^\w.+-]+", "_", metric)
-        n = basis(int(run.sweep.loc[run.sweep["metric"] == metric, "n_examples"].min()), "example")
+def _paretos(run: Run) -> Iterator[Picture]:
+    for metric, stem, n in _metrics(run):
+        assert run.sweep is not None
         yield _picture("curves", f"pareto-{stem}", pareto(run.sweep, metric),
                        f"Every cut that was tested, and the front of those that no other beats; {n}.")  # fmt: skip
+
+
+def _by_kind(run: Run) -> Iterator[Picture]:
+    for metric, stem, n in _metrics(run):
+        assert run.sweep is not None
         if run.sweep["kinds"].nunique() > 1:
             yield _picture("curves", f"kinds-{stem}", pruning_by_kind(run.sweep, metric),
                            f"Each kind of attention pruned alone; {n}.")  # fmt: skip
+
+
+def _metrics(run: Run) -> Iterator[tuple[str, str, str]]:
+    """Metrics of a sweep, each as a part of a file's name and with the number of examples in words."""
+    if run.sweep is None or run.sweep.empty:
+        return
+    for metric in dict.fromkeys(map(str, run.sweep["metric"])):
+        n = basis(int(run.sweep.loc[run.sweep["metric"] == metric, "n_examples"].min()), "example")
+        yield metric, re.sub(r"[^\w.+-]+", "_", metric), n
 
 
 def training_pictures(runs: Iterable[Run]) -> Iterator[Picture]:
