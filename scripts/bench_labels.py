@@ -126,12 +126,10 @@ def main() -> None:
     table, peaks = measure(checkpoint, texts_of(checkpoint, options.texts, options.tokens))
     write_atomically(options.out / "bench_labels.csv", table.round(3).to_csv(index=False))
     write_atomically(options.out / "memory.csv", peaks.round(1).to_csv(index=False))
-    signature = checkpoint.describe() | {
-        "threads": torch.get_num_threads(), "texts": options.texts, "tokens": options.tokens, "labels": default_labels(),
-    }  # fmt: skip
-    command = (
-        f"python scripts/bench_labels.py --model {options.model} --texts {options.texts} --tokens {options.tokens}"
-    )
+    sizes = {"texts": options.texts, "tokens": options.tokens}
+    signature = checkpoint.describe() | sizes | {"threads": torch.get_num_threads(), "labels": default_labels()}
+    command = f"python scripts/bench_labels.py --model {options.model}"
+    command += "".join(f" --{name} {size}" for name, size in sizes.items())
     write_meta(options.out, signature, command=command)
     print(table.to_string(index=False))
     print(peaks.to_string(index=False))
