@@ -38,7 +38,7 @@ _TEXT_COLUMNS = ("kind", "labels", "strategy", "ablation", "kinds", "budget", "m
 _WHOLE_COLUMNS = ("layer", "head", "kv_group", "n_queries", "seed", "n_removed", "n_heads", "n_examples", "example")
 _NAME_A_RUN = "Name a folder that headlab dump or headlab sweep wrote."
 _OWN_FILES = ("maps.safetensors", "maps.json", "report.html", "meta.json")
-_OWN_PATTERNS = ("rows/*", "figures/*.png", "figures/*.svg", "figures/*.pdf")
+_OWN_PATTERNS = ("rows/*", "translations/*.jsonl", "figures/*.png", "figures/*.svg", "figures/*.pdf")
 
 
 def label_columns(heads: pd.DataFrame) -> list[str]:

@@ -61,6 +61,51 @@ class DataOptions:
 
 
 @dataclass
+class TranslationOptions:
+    """What the task translation reads, and how it decodes; no other task takes these."""
+
+    source: Annotated[
+        Path | None, typer.Option(help="Lines to translate (text, .gz, tsv, jsonl).", rich_help_panel="Translation")
+    ] = None
+    reference: Annotated[
+        Path | None, typer.Option(help="Their translations, line by line.", rich_help_panel="Translation")
+    ] = None
+    testset: Annotated[
+        str | None, typer.Option(help="Test set that sacrebleu downloads: wmt14.", rich_help_panel="Translation")
+    ] = None
+    pair: Annotated[str | None, typer.Option(help="Languages: en-de.", rich_help_panel="Translation")] = None
+    metric: Annotated[
+        str | None, typer.Option(help="bleu, chrf, ter, or nll (no decoding).", rich_help_panel="Translation")
+    ] = None
+    beams: Annotated[
+        int | None, typer.Option(min=1, help="Width of beam search; 1 is greedy.", rich_help_panel="Translation")
+    ] = None
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens of a translation.", rich_help_panel="Translation")
+    ] = None
+    prefix: Annotated[
+        str | None, typer.Option(help="Written before each source (T5).", rich_help_panel="Translation")
+    ] = None
+    source_language: Annotated[
+        str | None, typer.Option(help="As a multilingual model writes it.", rich_help_panel="Translation")
+    ] = None
+    target_language: Annotated[
+        str | None, typer.Option(help="As a multilingual model writes it.", rich_help_panel="Translation")
+    ] = None
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="BLEU, chrF, TER without case.", rich_help_panel="Translation")
+    ] = False
+    tokenize: Annotated[
+        str | None, typer.Option(help="BLEU's tokenizer, such as zh.", rich_help_panel="Translation")
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The options that were given, by name."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+@dataclass
 class RunOptions:
     """Where results go and what is said meanwhile."""
 

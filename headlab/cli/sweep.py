@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headlab.cli.curve_table import curve_table
-from headlab.cli.options import DataOptions, Json, Model, ModelOptions, RunOptions, TalkOptions, names, require
+from headlab.cli.options import (
+    DataOptions,
+    Json,
+    Model,
+    ModelOptions,
+    RunOptions,
+    TalkOptions,
+    TranslationOptions,
+    names,
+    require,
+)
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
 
 if TYPE_CHECKING:
@@ -35,7 +45,8 @@ Split = Annotated[str, typer.Option("--split", help="Choose on one part, judge o
 
 
 def sweep(
-    model: Model, opened: ModelOptions, data: DataOptions, run: RunOptions, talk: TalkOptions, task: TaskName, out: Out,
+    model: Model, opened: ModelOptions, data: DataOptions, translation: TranslationOptions, run: RunOptions,
+    talk: TalkOptions, task: TaskName, out: Out,
     scores: Scores = "gradient", ablation: Ablation = "zero", budgets: Budgets = DEFAULT_BUDGETS,
     within: Within = "model", kinds: Kinds = None, seeds: Seeds = 3, split: Split = "50:50", json: Json = False,
 ) -> None:  # fmt: skip
@@ -46,7 +57,7 @@ def sweep(
     opening.check_folder(out)
     with Progress(quiet=talk.quiet) as progress:
         progress.step(f"opening {model} and the task {task}")
-        opened_task = opening.open_task(task, model, opened, data, seed=run.seed, split=split)
+        opened_task = opening.open_task(task, model, opened, data, seed=run.seed, split=split, **translation.given())
         curve = _sweep(opened_task, wanted, out, run, progress)
     from headlab.cli.dump import files
 

@@ -36,7 +36,6 @@ class _Running:
         )  # fmt: skip
 
 
-@torch.no_grad()
 def greedy(
     model: FirefoxStudent, input_ids: Tensor, attention_mask: Tensor, *, length_factor: float = LENGTH_FACTOR
 ) -> list[list[int]]:
@@ -44,28 +43,45 @@ def greedy(
 
     A sentence has at most `length_factor` times its source tokens, whatever else is in the batch.
     """
+    return [tokens for tokens, _ in search(model, input_ids, attention_mask, length_factor=length_factor)]
+
+
+@torch.no_grad()
+def search(
+    model: FirefoxStudent,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    *,
+    length_factor: float = LENGTH_FACTOR,
+    most: int | None = None,
+) -> list[tuple[list[int], bool]]:
+    """As `greedy`, with at most `most` tokens; beside each translation, whether it came to its end token."""
     states, mask = model.encode(input_ids, attention_mask)
     rows = len(input_ids)
+    limit = (attention_mask.sum(-1) * length_factor).long()
     running = _Running(
         torch.arange(rows, device=states.device),
-        (attention_mask.sum(-1) * length_factor).long(),
+        limit if most is None else limit.clamp_max(most),
         mask,
         model.memory(states),
         [states.new_zeros(rows, states.shape[-1]) for _ in model.decoder],
         torch.full((rows, 1), model.config.decoder_start_token_id, device=states.device),
     )
     found: list[list[int]] = [[] for _ in range(rows)]
+    ended = [False] * rows
     step = 0
     while len(running.sentence):
         tokens = _next(model, running, step)
         step += 1
         going = (tokens != model.config.eos_token_id) & (step < running.limit)
         for sentence, token in zip(running.sentence.tolist(), tokens.tolist(), strict=True):
-            if token != model.config.eos_token_id:
+            if token == model.config.eos_token_id:
+                ended[sentence] = True
+            else:
                 found[sentence].append(token)
         if not going.all():
             running = running.keep(going)
-    return found
+    return list(zip(found, ended, strict=True))
 
 
 def _next(model: FirefoxStudent, running: _Running, step: int) -> Tensor:

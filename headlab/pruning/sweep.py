@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -84,7 +85,8 @@ def _evaluate(
         if found is None:
             if mask.removed and ablation == "mean" and means is None:
                 means = heads.mean_outputs(task.batches("select"))
-            found = _evaluate_one(heads, task, mask, ablation, means, split, key)
+            with contextlib.nullcontext() if folder is None else task.keeping(folder, key):
+                found = _evaluate_one(heads, task, mask, ablation, means, split, key)
             if folder is not None:
                 write_run(folder, found)
         runs[mask] = found

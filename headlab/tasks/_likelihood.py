@@ -37,13 +37,28 @@ def row_sums(model: nn.Module, batch: Batch) -> RowSums:
     logits = forward_logits(model, batch.inputs)
     ids, counted = batch.inputs["input_ids"], batch.extra["counted"]
     row, place = counted.nonzero(as_tuple=True)  # place >= 1: a row's first token is never counted
+    return _sums(logits, row, place - 1, ids[row, place])
+
+
+def target_sums(model: nn.Module, batch: Batch) -> RowSums:
+    """As `row_sums`, for the counted labels of an encoder-decoder's batch, each predicted at its own place."""
+    logits = forward_logits(model, batch.inputs)
+    labels, counted = batch.extra["labels"], batch.extra["counted"]
+    row, place = counted.nonzero(as_tuple=True)
+    sums = _sums(logits, row, place, labels[row, place])
+    # A batch in which nothing counts is differentiable all the same.
+    return sums._replace(log_probability=sums.log_probability + 0 * logits[:, 0, 0].to(sums.log_probability.dtype))
+
+
+def _sums(logits: Tensor, row: Tensor, place: Tensor, ids: Tensor) -> RowSums:
+    """Sums by row of what the logits (rows, tokens, vocabulary) at the places say of the ids; all (positions,)."""
     wide = torch.float32 if logits.device.type == "mps" else torch.float64
-    totals = [torch.zeros(len(ids), dtype=wide, device=logits.device) for _ in range(3)]
+    totals = [torch.zeros(len(logits), dtype=wide, device=logits.device) for _ in range(3)]
     for start in range(0, len(row), _CHUNK):
-        r, t = row[start : start + _CHUNK], place[start : start + _CHUNK]
-        scores = logits[r, t - 1].float()  # (positions, vocabulary)
-        nll = functional.cross_entropy(scores, ids[r, t], reduction="none")
-        hit = torch.where(nll.detach().isnan(), torch.nan, first_choice(scores.detach(), ids[r, t]).to(scores.dtype))
+        r, wanted = row[start : start + _CHUNK], ids[start : start + _CHUNK]
+        scores = logits[r, place[start : start + _CHUNK]].float()  # (positions, vocabulary)
+        nll = functional.cross_entropy(scores, wanted, reduction="none")
+        hit = torch.where(nll.detach().isnan(), torch.nan, first_choice(scores.detach(), wanted).to(scores.dtype))
         parts = (-nll, torch.ones_like(hit), hit)
         totals = [total.index_add(0, r, part.to(wide)) for total, part in zip(totals, parts, strict=True)]
     return RowSums(*totals)

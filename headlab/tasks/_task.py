@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -40,7 +42,7 @@ class Task:
 
     name: ClassVar[str]
     purpose: ClassVar[str]  # what the model is opened for
-    metrics: ClassVar[tuple[str, ...]]
+    metrics: tuple[str, ...]
     unused: ClassVar[tuple[str, ...]] = ("train_data",)  # options that mean nothing to the task
     max_tokens: int = 4096  # padded tokens in a batch, at most (one example always fits)
 
@@ -75,6 +77,13 @@ class Task:
 
     def prepare(self) -> None:
         """What must happen once, on the full model, before anything is measured."""
+
+    def keeping(self, folder: str | Path, key: str) -> contextlib.AbstractContextManager[None]:
+        """Inside, what an evaluation makes beside numbers is kept in a run folder under the evaluation's key.
+
+        Most tasks make nothing; translations are kept, so that a stopped evaluation does not decode them again.
+        """
+        return contextlib.nullcontext()
 
     # What every task does
 

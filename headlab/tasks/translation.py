@@ -1,0 +1,244 @@
+"""Translation: BLEU and chrF of greedy or beam search against references, and the loss on the references themselves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from headlab.errors import DataError, UsageError, unknown_name
+from headlab.models.batch import Batch
+from headlab.models.decoding import Decoding, generate, require_decodable
+from headlab.models.parallel import demo_pairs
+from headlab.tasks._evaluation import device_of, evaluating
+from headlab.tasks._languages import languages, pair_of_name
+from headlab.tasks._likelihood import target_sums, token_budget
+from headlab.tasks._options import Options
+from headlab.tasks._pairs import collate, encode
+from headlab.tasks._parallel import Parallel, read_pairs, read_testset, read_together
+from headlab.tasks._rows import Example, Row, grouped
+from headlab.tasks._splits import limited
+from headlab.tasks._task import Loaded, Task
+from headlab.tasks._translations import FOLDER, Translated, Translations
+from headlab.tasks.metrics._overlap import Overlap
+
+WARNINGS = ("length_ratio", "empty_outputs", "unfinished")
+REFERENCE = ("nll", "next_token_accuracy")  # from the references alone, without decoding
+METRICS = {
+    "bleu": ("bleu", "chrf", *REFERENCE, *WARNINGS),
+    "chrf": ("chrf", "bleu", *REFERENCE, *WARNINGS),
+    "ter": ("ter", "bleu", "chrf", *REFERENCE, *WARNINGS),
+    "nll": REFERENCE,
+}
+
+
+@dataclass(frozen=True)
+class TranslationOptions(Options):
+    """What a translation may be asked for beside the options of every task."""
+
+    source: str | Path | None = None  # a file of lines, or a table with text_column
+    reference: str | Path | None = None  # its translation, or a table with label_column
+    testset: str | None = None  # of sacrebleu, such as wmt14
+    pair: str | None = None  # such as en-de
+    metric: str = "bleu"  # the main one; nll needs no decoding
+    beams: int = 1
+    max_new_tokens: int | None = None
+    prefix: str | None = None  # written before each source (T5); None: what the model was trained with
+    source_language: str | None = None  # as a multilingual model writes it
+    target_language: str | None = None
+    lowercase: bool = False  # BLEU, chrF and TER without case
+    tokenize: str | None = None  # of BLEU; None: what sacrebleu chooses for the language
+
+
+class Translation(Task):
+    """Sources and references, judged by what the model makes of the sources, and by what it thinks of the references.
+
+    An example is a line. The loss is the mean negative log-probability of a reference's tokens, each given those
+    before it; language tokens, with which decoding is forced to begin, are not judged. Blank lines are kept and
+    counted: a blank source has a blank translation, and neither it nor a blank reference has a loss (it is 0, of no
+    tokens). A source beyond the model's limit, or `max_length` tokens, is cut, and so is a reference in the loss alone.
+    """
+
+    name = "translation"
+    purpose = "lm"
+    metrics = METRICS["bleu"]
+    options: TranslationOptions
+
+    @classmethod
+    def read_options(cls, given: Mapping[str, Any]) -> Options:
+        """Options from keyword arguments; UsageError for unknown ones and for those that exclude one another."""
+        options = TranslationOptions.of(cls.name, given, cls.unused)
+        assert isinstance(options, TranslationOptions)
+        _check(options)
+        return options
+
+    def load(self) -> Loaded:
+        """Read the pairs and encode them; DataError for data, UsageError for models that cannot be used."""
+        options, checkpoint = self.options, self.checkpoint
+        if not checkpoint.is_encoder_decoder:
+            raise UsageError(f"{checkpoint.name!r} is no encoder-decoder, and the task translation needs one.",
+                             "Use Marian, NLLB, mBART, T5, BART or demo:firefox-en-pt.")  # fmt: skip
+        require_decodable(self.network, checkpoint.name, options.beams)
+        data = self._data()
+        self.metrics = METRICS[options.metric]
+        self.spoken = languages(checkpoint, data.pair or options.pair or pair_of_name(checkpoint.name),
+                                prefix=options.prefix, source=options.source_language,
+                                target=options.target_language)  # fmt: skip
+        target = (data.pair or options.pair or pair_of_name(checkpoint.name)).partition("-")[2].lower()[:2]
+        n_references = len(data.references[0])
+        self._overlap = Overlap(self.metrics, lowercase=options.lowercase, tokenize=options.tokenize, language=target,
+                                n_references=n_references)  # fmt: skip
+        chosen = limited([""] * len(data), options.limit)
+        self.sources, self.references = data.sources, data.references
+        first = [data.references[place][0] for place in chosen]
+        sources = [data.sources[place] for place in chosen]
+        rows, n_cut = encode(checkpoint, sources, first, self.spoken, self.max_length)
+        self._pairs = dict(zip(chosen, rows, strict=True))
+        counts = {"n_cut": n_cut, "n_blank_sources": sum(not text.strip() for text in sources),
+                  "n_blank_references": sum(not text.strip() for text in first)}  # fmt: skip
+        if not any(pair.counts for pair in rows):
+            raise DataError(f"{data.name} has no line with text on both sides.", "Give other files.")
+        return Loaded([_example(place, self._pairs[place].source) for place in chosen], data.name, data.sha256, counts)
+
+    def prepare(self) -> None:
+        """Bound the batches by the size of their logits."""
+        self.max_tokens = token_budget(self.checkpoint)
+        self.decoding = Decoding(self.options.beams, self.options.max_new_tokens, self.max_length, self.spoken.forced)
+        self._kept = Translations()
+        self._keeps = False
+
+    def batches(self, split: str = "all") -> Iterator[Batch]:
+        """The split's examples, one row each, with sources of like length together."""
+        self.split(split)
+        chosen = [self._loaded.examples[place] for place in self._positions(split)]
+        for part in grouped(chosen, self.options.batch_size, self.max_tokens):
+            ids = [example.id for example in part]
+            batch = collate([self._pairs[place] for place in ids], ids, self.checkpoint, self.spoken)
+            yield batch.to(device_of(self.network))
+
+    def losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Mean nll of each reference's tokens, (examples of the batch,), nats; nothing is decoded."""
+        return self._on_reference(model, batch.to(device_of(model)))["loss"]
+
+    def statistics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Columns of the loss, and, unless the metric is nll, of sacrebleu's statistics and of the warnings."""
+        columns = self._on_reference(model, batch)
+        if self.options.metric == "nll":
+            return columns
+        found = self._translate(model, batch)
+        texts = [one.translation for one in found]
+        counts = self._overlap.columns(texts, [self.references[place] for place in batch.examples])
+        decoded = np.array([bool(one.source.strip()) for one in found])
+        counts |= {
+            "decoded": decoded,
+            "empty": decoded & np.array([not text.strip() for text in texts]),
+            "unfinished": decoded & np.array([not one.finished for one in found]),
+        }
+        return columns | {name: torch.from_numpy(values.astype(np.float64)) for name, values in counts.items()}
+
+    @contextlib.contextmanager
+    def keeping(self, folder: str | Path, key: str) -> Iterator[None]:
+        """Inside, translations are read from and written to `translations/<key>.jsonl` of the folder."""
+        if self.options.metric == "nll":
+            yield
+            return
+        self._kept, self._keeps = Translations(Path(folder) / FOLDER / f"{key}.jsonl"), True
+        try:
+            yield
+            self._kept.sort()
+        finally:
+            self._kept, self._keeps = Translations(), False
+
+    def translations(self, split: str = "all") -> pd.DataFrame:
+        """What the model makes of the split's sources as it is now, masks included; indexed by example."""
+        found: list[Translated] = []
+        with evaluating(self.network), torch.no_grad():
+            for batch in self.batches(split):
+                found += self._translate(self.network, batch)
+        return pd.DataFrame(found).set_index("example").sort_index()
+
+    def signature(self) -> dict[str, Any]:
+        """The task's signature, with how was decoded, the languages, and sacrebleu's own signatures."""
+        facts: dict[str, Any] = {"prefix": self.spoken.prefix, "languages": [self.spoken.source, self.spoken.target]}
+        if self.options.metric != "nll":
+            facts |= {"decoding": self.decoding.describe(self.network), "sacrebleu": self._overlap.signatures()}
+        return {**super().signature(), **facts}
+
+    def _on_reference(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        sums = target_sums(model, batch)
+        nll = -sums.log_probability
+        columns = {"loss": nll / sums.tokens.clamp(min=1), "nll": nll, "tokens": sums.tokens, "hits": sums.hits}
+        return columns | {"examples": torch.ones_like(sums.tokens)}
+
+    def _translate(self, model: nn.Module, batch: Batch) -> list[Translated]:
+        """Translations of a batch, those that are kept from there."""
+        missing = [row for row, place in enumerate(batch.examples) if not (self._keeps and place in self._kept)]
+        new = {batch.examples[row]: one for row, one in zip(missing, self._decode(model, batch, missing), strict=True)}
+        if self._keeps:
+            self._kept.add(new.values())
+        return [new[place] if place in new else self._kept[place] for place in batch.examples]
+
+    def _decode(self, model: nn.Module, batch: Batch, rows: Sequence[int]) -> list[Translated]:
+        sources = [self.sources[batch.examples[row]] for row in rows]
+        written = torch.tensor([row for row, text in zip(rows, sources, strict=True) if text.strip()], dtype=torch.long)
+        ids, mask = (batch.inputs[name][written] for name in ("input_ids", "attention_mask"))
+        made = iter(generate(model, ids, mask, self.decoding) if len(written) else [])
+        found = []
+        for row, source in zip(rows, sources, strict=True):
+            place = batch.examples[row]
+            text, n_tokens, finished = "", 0, True
+            if source.strip():
+                one = next(made)
+                text, n_tokens, finished = self._text(one.ids), len(one.ids), one.finished
+            found.append(Translated(place, source, self.references[place][0], text, n_tokens, finished))
+        return found
+
+    def _text(self, ids: Sequence[int]) -> str:
+        """Ids as text on one line."""
+        text = self.checkpoint.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return " ".join(text.split("\n")).strip()
+
+    def _data(self) -> Parallel:
+        options, columns = self.options, (self.options.text_column, self.options.label_column)
+        if options.testset is not None:
+            return read_testset(options.testset, options.pair or pair_of_name(self.checkpoint.name))
+        if options.source is not None and options.reference is not None:
+            return read_pairs(options.source, options.reference, columns, options.pair or "")
+        if options.data is not None:
+            return read_together(options.data, columns, options.pair or "")  # type: ignore[arg-type]
+        pair = options.pair or pair_of_name(self.checkpoint.name) or "en-pt"
+        if pair[:5] not in ("en-pt", "pt-en"):
+            raise DataError(f"The sentences of the package are English and Portuguese, not {pair}.",
+                            "Give --source and --reference files, or a --testset.")  # fmt: skip
+        pairs = demo_pairs()
+        sources, references = zip(*(pairs if pair.startswith("en") else [(b, a) for a, b in pairs]), strict=True)
+        return Parallel(list(sources), [(text,) for text in references], f"demo:parallel/{pair}", pair)
+
+
+def _check(options: TranslationOptions) -> None:
+    if options.metric not in METRICS:
+        raise unknown_name("metric of the task translation:", options.metric, METRICS)
+    if (options.source is None) != (options.reference is None):
+        there, missing = ("source", "reference") if options.reference is None else ("reference", "source")
+        raise UsageError(f"A {there} is given without a {missing}.", f"Give both, --{there} and --{missing}.")
+    given = [name for name in ("data", "source", "testset") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise UsageError(f"The options {given[0]} and {given[1]} both name the data.", "Leave one out.")
+    options._require_range("beams", options.beams, 1)
+    options._require_range("max_new_tokens", options.max_new_tokens, 1)
+
+
+def _example(place: int, source: Sequence[int]) -> Example:
+    ids = np.array(source, dtype=np.int64)
+    nothing = np.zeros(len(ids), dtype=bool)
+    return Example(place, (Row(ids, nothing, nothing),))
+
+
+TASK = Translation
