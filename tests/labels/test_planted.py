@@ -41,7 +41,6 @@ def observed(kind: str, treebank: Path, seed: int) -> tuple[pd.DataFrame, list[s
     return table, [label.name for label in labels]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_label_has_precision_and_recall_1(kind: str, seed: int, treebank: Path) -> None:
