@@ -16,7 +16,8 @@ from headlab.models.random_weights import random_weights
 from headlab.tables import head_names, write_atomically
 
 RELATIONS = ("det", "nsubj", "obj", "case", "compound", "aux", "amod")
-COMPARED = {"smollm2": 10}  # texts on which heads are compared, fewer for a model of 270 heads
+CONTROL = 400  # sentences that random weights read
+COMPARED = {"smollm2": 6}  # texts on which heads are compared, fewer for a model of 270 heads
 KEYS = {"tagger": ("separator", "cls", "punctuation"), "smollm2": ("sink", "punctuation")}
 
 
@@ -30,12 +31,16 @@ def update(path: Path, rows: pd.DataFrame, model: str) -> None:
 
 
 def syntax(name: str, checkpoint: Checkpoint, conllu: Path, out: Path, limit: int | None = None) -> None:
-    """For each relation and direction the best head of the even sentences, and what it is worth on the odd ones."""
-    treebank = Treebank(str(conllu), limit=limit)
-    labels = headlab.load_labels([f"syntactic:{relation}" for relation in RELATIONS], conllu=treebank)
+    """For each relation and direction the best head of the even sentences, and what it is worth on the odd ones.
+
+    The control of random weights reads the first 400 sentences.
+    """
+    names = [f"syntactic:{relation}" for relation in RELATIONS]
+    labels = headlab.load_labels(names, conllu=Treebank(str(conllu), limit=limit))
+    fewer = headlab.load_labels(names, conllu=Treebank(str(conllu), limit=min(limit or CONTROL, CONTROL)))
     some = headlab.text_batches(checkpoint, ["Each label here brings its own sentences."])
     trained = Heads(checkpoint).observe(some, labels=labels)
-    drawn = Heads(random_weights(checkpoint, seed=0)).observe(some, labels=labels)
+    drawn = Heads(random_weights(checkpoint, seed=0)).observe(some, labels=fewer)
     rows = []
     for label in labels:
         key = label.name

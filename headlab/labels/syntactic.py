@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -48,14 +49,11 @@ class Treebank:
 
     def sentences(self) -> tuple[Parsed, ...]:
         """All sentences; the file is read once."""
-        return _sentences(self.path, Path(self.path).stat().st_mtime if Path(self.path).exists() else 0.0, self.limit)
+        return _sentences(self.path, self._changed(), self.limit)
 
     def relations(self) -> list[str]:
         """The relations between two words of the file, most frequent first."""
-        from collections import Counter
-
-        counts = Counter(one.name.rpartition(":")[0] for one in self._instances(causal=False))
-        return [name for name, _ in counts.most_common()]
+        return list(_relations(self, self._changed()))
 
     def batches(self, subject: Subject) -> list[Batch]:
         """Batches of sentences, by length; words without a piece of their own take their relations with them."""
@@ -80,6 +78,9 @@ class Treebank:
         """How many sentences and words the limit cut, and how many words have no piece of their own."""
         return lost_words(self._texts(subject))
 
+    def _changed(self) -> float:
+        return Path(self.path).stat().st_mtime if Path(self.path).exists() else 0.0
+
     def _texts(self, subject: Subject) -> list[Pieces]:
         from headlab.models.words import pieces_of
 
@@ -96,6 +97,13 @@ class Treebank:
                 found += [Instance(f"{name}:dependent-head", number, dependent, (head,)),
                           Instance(f"{name}:head-dependent", number, head, (dependent,))]  # fmt: skip
         return [one for one in found if not causal or one.targets[0] < one.word]
+
+
+@lru_cache(maxsize=4)
+def _relations(treebank: Treebank, changed: float) -> tuple[str, ...]:
+    """Counted once, not for each label that asks whether its relation is there."""
+    counts = Counter(one.name.rpartition(":")[0] for one in treebank._instances(causal=False))
+    return tuple(name for name, _ in counts.most_common())
 
 
 def labels(source: str | Path | Treebank, which: str = "") -> list[Label]:
