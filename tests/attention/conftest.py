@@ -5,4 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+for folder in (HERE, HERE.parent / "pruning"):
+    sys.path.insert(0, str(folder))
