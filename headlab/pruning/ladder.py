@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headlab.tasks import Task
 
 METHODS = ("hard_concrete", "exact_k")
-LADDER = (0.1, 0.2, 0.5, 1.0, 2.0)  # penalties, in multiples of the one at which removing every head would just pay
+LADDER = (0.25, 0.5, 1.0, 2.0, 4.0)  # penalties, in multiples of the one at which removing every head would just pay
 SHARES = (0.8, 0.6, 0.4, 0.2)  # of the heads that stay, for exact-k
 Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is being done)
 

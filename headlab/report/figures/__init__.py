@@ -5,6 +5,7 @@ from headlab.report.figures.by_layer import entropy_by_layer, mass_by_layer
 from headlab.report.figures.clusters import cluster_map
 from headlab.report.figures.costs import cost_bars
 from headlab.report.figures.curve import pruning_curve
+from headlab.report.figures.gates import gate_histogram
 from headlab.report.figures.heat import heat_map
 from headlab.report.figures.kinds import pruning_by_kind
 from headlab.report.figures.labels import label_map
@@ -21,6 +22,7 @@ __all__ = [
     "cluster_map",
     "cost_bars",
     "entropy_by_layer",
+    "gate_histogram",
     "heads_over_training",
     "heat_map",
     "label_map",

@@ -1,0 +1,209 @@
+"""Which heads of a sentiment classifier can go: curves of many scores, random orders, and learned gates.
+
+MiniLM, fine-tuned by `scripts/finetune_classifier.py`. Heads are chosen on the select part of the SST-2 dev texts and
+judged on the rest of them. Every score, mask and rung is kept as soon as it is there, so that a killed run continues.
+
+    python scripts/finetune_classifier.py --out runs/minilm-sst2
+    HEADLAB_DATA=.. python scripts/prune_sst2.py --model runs/minilm-sst2
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import headlab
+from headlab.pruning.ladder import Ladder, ladder
+from headlab.pruning.orderings import Ordering
+from headlab.pruning.significance import paired_bootstrap
+from headlab.pruning.training import Finetuning, finetuned
+from headlab.report import figures
+from headlab.scores._gates import Training
+from headlab.tables import open_run, save_table, write_atomically, write_meta
+from headlab.tasks.metrics import metric
+
+ROOT = Path(__file__).resolve().parent.parent
+SCORES: dict[str, dict[str, Any]] = {  # cheap ones first
+    "gradient": {}, "magnitude": {}, "fisher": {}, "confidence": {}, "output_norm": {}, "gradient_iterated": {},
+    "lrp": {}, "ablation": {}, "shapley": {"permutations": 3},
+}  # fmt: skip
+BUDGETS = "0,10%,20%,30%,40%,50%,60%,70%,80%,90%"
+PENALTIES = (0.0025, 0.005, 0.01, 0.02)
+KEEPS = (54, 36, 18, 9)
+TUNED = ("50%", "70%", "90%")
+BEGUN = time.perf_counter()
+
+
+def main() -> None:
+    """Score, sweep, learn gates, fine-tune after cuts, draw."""
+    options = arguments()
+    task = headlab.task("classification", model=options.model, data=options.data, split=options.split,
+                        batch_size=options.batch_size)  # fmt: skip
+    heads = headlab.Heads(task.model)
+    signature = {"script": "prune_sst2", **task.signature(), "scores": SCORES, "gate_steps": options.steps}
+    open_run(options.runs, signature, command="python scripts/prune_sst2.py")
+    say(f"{len(task.split('select'))} texts to choose on, {len(task.split('report'))} to judge on")
+    table = scored(heads, task, options.runs)
+    orders = [headlab.order(table[f"score_{name}"]) for name in SCORES if f"score_{name}" in table]
+    curve = headlab.sweep(heads, task, orders, BUDGETS, seeds=5, run=options.runs, progress=progress("masks"))
+    save_table(curve, options.runs, "sweep")
+    how = Training(steps=options.steps, per_example=True)
+    common = {"seeds": options.seeds, "training": how, "run": options.runs}
+    learned = [ladder(heads, task, "hard_concrete", PENALTIES, progress=progress("gates", 20), **common),
+               ladder(heads, task, "exact_k", KEEPS, progress=progress("gates", 20), **common)]  # fmt: skip
+    tuned = tune(heads, task, orders, curve, options)
+    write(options.out, table, curve, learned, tuned, signature, options)
+
+
+def arguments() -> argparse.Namespace:
+    """Where the model, the data and the results are."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="folder that scripts/finetune_classifier.py wrote")
+    parser.add_argument("--data", help="texts and labels; sst2/dev.tsv of HEADLAB_DATA without it")
+    parser.add_argument("--split", default="372:500")
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=120, help="of training gates")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of gates at every level")
+    parser.add_argument("--tune-steps", type=int, default=24, help="of fine-tuning after a cut")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "prune_sst2", help="what a killed run continues")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "prune_sst2")
+    options = parser.parse_args()
+    if options.data is None:
+        if "HEADLAB_DATA" not in os.environ:
+            parser.error("name --data FILE, or set HEADLAB_DATA to a folder with sst2/dev.tsv")
+        options.data = str(Path(os.environ["HEADLAB_DATA"]) / "sst2" / "dev.tsv")
+    return options
+
+
+def say(text: str) -> None:
+    """A line on stderr, with the seconds since the start."""
+    print(f"{time.perf_counter() - BEGUN:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+
+def progress(what: str, every: int = 1) -> Any:
+    """A line for every so many steps, with the time that is left at this pace."""
+    begun = time.perf_counter()
+
+    def report(done: int, total: int, text: str) -> None:
+        if done % every == 0 and done:
+            left = (time.perf_counter() - begun) / done * (total - done)
+            say(f"{what} {done} of {total}, {left:.0f} s left: {text}")
+
+    return report
+
+
+def scored(heads: headlab.Heads, task: Any, runs: Path) -> pd.DataFrame:
+    """The head table with every score, each saved once it is there."""
+    if (runs / "heads.parquet").exists():
+        table = headlab.load_table(runs, "heads")
+    else:
+        table = heads.observe(task.batches("select"))
+    for name, settings in SCORES.items():
+        if f"score_{name}" not in table:
+            begun = time.perf_counter()
+            table[f"score_{name}"] = headlab.score(name, heads, task, **settings)
+            table.attrs = {}
+            save_table(table, runs, "heads")
+            say(f"scored by {name} in {time.perf_counter() - begun:.0f} s")
+    return table
+
+
+def tune(
+    heads: headlab.Heads, task: Any, orders: list[Ordering], curve: pd.DataFrame, options: argparse.Namespace
+) -> pd.DataFrame:
+    """Accuracy and loss after cuts with and without light fine-tuning: no cut, gradient, and the first random order."""
+    random = headlab.order(headlab.score("random", heads, task, seed=0), seed=0)
+    gradient = next(order for order in orders if order.name == "gradient")
+    how = Finetuning(options.tune_steps)
+    base = headlab.HeadMask.full(heads)
+    cuts = [("none", "0", base)]
+    cuts += [(o.name, b, headlab.HeadMask.removing(o.cut(b), like=heads)) for o in (gradient, random) for b in TUNED]
+    path = options.runs / f"tuned-{options.tune_steps}.parquet"
+    done = pd.read_parquet(path) if path.exists() else pd.DataFrame({"strategy": [], "budget": [], "example": []})
+    for strategy, budget, mask in cuts:
+        if not ((done["strategy"] == strategy) & (done["budget"] == budget)).any():
+            with finetuned(heads, task, mask, how):
+                examples = task.evaluate("report").examples.reset_index()
+            done = pd.concat([done, examples.assign(strategy=strategy, budget=budget)], ignore_index=True)
+            write_atomically(path, lambda place, table=done: table.to_parquet(place, index=False))
+            say(f"fine-tuned after {strategy} {budget}")
+    return compared(task.evaluate("report").examples, done, cuts, curve, task)
+
+
+def compared(baseline: pd.DataFrame, done: pd.DataFrame, cuts: list, curve: pd.DataFrame, task: Any) -> pd.DataFrame:
+    """One row per cut and metric: the value with and without fine-tuning, and the drop from the untouched model."""
+    runs = [done[(done["strategy"] == s) & (done["budget"] == b)].set_index("example") for s, b, _ in cuts]
+    metrics = [metric(name) for name in task.metrics]
+    table = paired_bootstrap(baseline, runs, metrics)
+    rows = []
+    for place, (strategy, budget, mask) in enumerate(cuts):
+        for measured in metrics:
+            plain = curve[
+                (curve["strategy"] == ("gradient" if strategy == "none" else strategy))
+                & (curve["budget"] == budget) & (curve["seed"] == 0) & (curve["metric"] == measured.name)
+            ]  # fmt: skip
+            rows.append({"strategy": strategy, "budget": budget, "n_removed": len(mask.removed),
+                         "metric": measured.name, "value_untuned": float(plain["value"].iloc[0]),
+                         **table.loc[(place, measured.name)].to_dict()})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def summary(curve: pd.DataFrame) -> pd.DataFrame:
+    """Per strategy: mean drop of accuracy over the budgets from 10 % to 90 %, and the drop at half of the heads."""
+    rows = curve[(curve["metric"] == "accuracy") & (curve["n_removed"] > 0)]
+    by_order = rows.groupby(["strategy", "seed"])["drop"].mean()
+    half = rows[rows["budget"] == "50%"].set_index(["strategy", "seed"])
+    lines = []
+    for strategy in dict.fromkeys(rows["strategy"]):
+        area, at_half = by_order[strategy], half.loc[strategy]
+        mean = {"mean_drop": area.mean(), "mean_drop_min": area.min(), "mean_drop_max": area.max()}
+        low, high = at_half["ci_low"].min(), at_half["ci_high"].max()
+        lines.append({"strategy": strategy, "orders": len(area), **mean, "drop_at_half": at_half["drop"].mean(),
+                      "ci_low_at_half": low, "ci_high_at_half": high})  # fmt: skip
+    return pd.DataFrame(lines).sort_values("mean_drop", ignore_index=True)
+
+
+def agreement(gates: pd.DataFrame) -> pd.DataFrame:
+    """Per level: open heads, how alike seeds rank the heads, and the share of gates that are all but decided."""
+    lines = []
+    for (method, level), part in gates.groupby(["method", "level"], sort=False):
+        ranks = part.pivot_table(index=["kind", "layer", "head"], columns="seed", values="weight").corr("spearman")
+        upper = ranks.to_numpy()[np.triu_indices(len(ranks), 1)]
+        line = {"method": method, "level": level, "n_open": part.groupby("seed")["kept"].sum().tolist(),
+                "rank_correlation": upper.mean() if len(upper) else np.nan}  # fmt: skip
+        if method == "hard_concrete":
+            line["decided"] = ((part["p_open"] < 0.1) | (part["p_one"] > 0.5)).mean()
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def write(
+    out: Path, table: pd.DataFrame, curve: pd.DataFrame, learned: list[Ladder], tuned: pd.DataFrame,
+    signature: dict[str, Any], options: argparse.Namespace,
+) -> None:  # fmt: skip
+    """Tables and figures of the results folder."""
+    gates = pd.concat([part.gates for part in learned], ignore_index=True)
+    everything = pd.concat([curve, *(part.curve for part in learned)], ignore_index=True)
+    short = {"heads": table.filter(like="score_").reset_index(), "sweep": everything.drop(columns="seconds"),
+             "gates": gates, "tuned": tuned, "summary": summary(curve), "agreement": agreement(gates)}  # fmt: skip
+    for name, frame in short.items():
+        write_atomically(out / f"{name}.csv", frame.to_csv(index=False, float_format="%.6g"))
+    for name in ("accuracy", "loss"):
+        figures.save_figure(figures.pruning_curve(curve, name), out / f"curve-{name}", ["png"])
+        figures.save_figure(figures.pareto(everything, name), out / f"pareto-{name}", ["png"])
+    figures.save_figure(figures.gate_histogram(gates[gates["method"] == "hard_concrete"]), out / "gates", ["png"])
+    command = "python scripts/prune_sst2.py --model FOLDER"
+    write_meta(out, {**signature, "budgets": BUDGETS, "penalties": PENALTIES, "keeps": KEEPS, "seeds": options.seeds,
+                     "tune_steps": options.tune_steps}, command=command)  # fmt: skip
+    say(f"written to {out}")
+
+
+if __name__ == "__main__":
+    main()
