@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,20 +13,26 @@ from headlab.scores._losses import batches_of
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
+    from headlab.attention.masks import HeadMask
     from headlab.scores import Progress
     from headlab.tasks import Task
 
 
 def gate_gradients(
-    heads: Heads, task: Task, split: str, progress: Progress | None = None, what: str = "gradients", **at: Any
+    heads: Heads, task: Task, split: str, progress: Progress | None = None, at: HeadMask | None = None
 ) -> Iterator[np.ndarray]:
-    """D loss / d gate for batch after batch, (examples, heads); raises DataError where the split has no examples."""
+    """D loss / d gate for batch after batch, (examples, heads), gates at 1, or those of removed heads of `at` at 0.
+
+    Raises DataError where the split has no examples.
+    """
     n_examples, seen = len(task.split(split)), 0
-    for gradients in heads.gradients(batches_of(task, split), task.losses, **at):
+    batches = batches_of(task, split)
+    found = heads.gradients(batches, task.losses) if at is None else heads.gradients(batches, task.losses, at=at)
+    for gradients in found:
         seen += len(gradients)
         yield np.asarray(gradients, dtype=float)
         if progress:
-            progress(seen, n_examples, what)
+            progress(seen, n_examples, "gradients")
 
 
 def token_gradients(

@@ -42,7 +42,8 @@ def settings_of(base: str, suffix: str) -> dict[str, Any]:
         if not suffix:
             raise UsageError("The score label needs the name of a label.", "Write label:induction, say.")
         return {setting: suffix}
-    known, settings = variants(base), {}
+    known = variants(base)
+    settings: dict[str, Any] = {}
     for part in filter(None, suffix.split(":")):
         if part not in known:
             if not known:

@@ -35,9 +35,9 @@ def score(
     for done in range(rounds):
         if progress:
             progress(done, rounds, f"{len(gone)} heads removed")
-        at = {"at": HeadMask.removing([names[place] for place in gone], like=heads)} if gone else {}
+        at = HeadMask.removing([names[place] for place in gone], like=heads)
         mean = Mean()
-        for gradients in gate_gradients(heads, task, split, **at):
+        for gradients in gate_gradients(heads, task, split, at=at):
             mean.add(np.abs(gradients))
         sizes = np.nan_to_num(mean.value, nan=np.inf, posinf=np.inf)
         order = np.argsort(sizes, kind="stable")

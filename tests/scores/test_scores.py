@@ -9,7 +9,7 @@ import torch
 from planted_seven import HEADS, NAMES, planted
 
 from headlab.errors import UsageError
-from headlab.scores import SCORES, score
+from headlab.scores import score
 
 # Zero ablation and Michel's I_h over all 2,000 examples, computed independently with numpy.
 ZERO_ABLATION = {
@@ -80,21 +80,6 @@ def test_scores_do_not_depend_on_the_batches(batch_size):
     for name in ("gradient", "ablation"):
         expected = score(name, *planted(n=200))
         pd.testing.assert_series_equal(score(name, *planted(n=200, batch_size=batch_size)), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", SCORES.names())
-def test_every_score_is_a_column_of_the_head_table_and_leaves_the_model(name):
-    heads, task = planted(n=100)
-    calls = []
-    found = score(name, heads, task, seed=3, progress=lambda *step: calls.append(step))
-    assert found.name == f"score_{name}"
-    assert found.index.equals(heads.index)
-    assert found.dtype == "float64" and np.isfinite(found).all()
-    assert heads.model.gates.tolist() == [1.0] * 7
-    assert all(0 <= done <= total and isinstance(text, str) for done, total, text in calls)
-    if calls:
-        assert calls[-1][0] == calls[-1][1]
-    pd.testing.assert_series_equal(score(name, heads, task, seed=3), found)
 
 
 def test_scores_see_only_their_split():
