@@ -17,6 +17,7 @@ from headlab.pruning.evaluations import MaskedRun, examples_table, read_run, run
 from headlab.pruning.orderings import Ordering
 from headlab.pruning.plan import Cell, plan
 from headlab.pruning.significance import paired_bootstrap
+from headlab.pruning.training import Finetuning, finetuned
 from headlab.scores import require_one_model
 from headlab.tables import SWEEP_COLUMNS, save_table
 from headlab.tasks.metrics import metric
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ABLATIONS = ("zero", "mean")
 Progress = Callable[[int, int, str], None]  # (masks done, masks in all, what comes next)
+Judged = tuple[HeadMask, Finetuning | None]  # a mask, and what was trained under it before it was judged
 
 
 def sweep(
@@ -39,6 +41,7 @@ def sweep(
     split: str = "report",
     seeds: int = 3,
     seed: int = 0,
+    finetuning: Finetuning | None = None,
     run: str | Path | None = None,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
@@ -50,7 +53,9 @@ def sweep(
     whichever strategies share it. A metric that is NaN under a mask is recorded as NaN.
 
     With `run`, a folder, each finished mask is written at once and read again by the next call, and the per-example
-    statistics are left there as the `examples` table. Mean ablation puts a head's mean output over the "select"
+    statistics are left there as the `examples` table. With `finetuning` the remaining weights are trained after each
+    cut and put back after it has been judged; budget 0 shows what the training alone does, the baseline is the model
+    as it is, and a column `finetuning_steps` says so. Mean ablation puts a head's mean output over the "select"
     split in its place. Raises UsageError for orderings, budgets, ablations and splits that cannot be, and for heads
     of another model than the task's.
     """
@@ -58,48 +63,53 @@ def sweep(
         raise unknown_name("ablation", ablation, ABLATIONS)
     require_one_model(heads, task)
     task.split(split)  # refuses an unknown split before anything is run
+    if finetuning is not None:
+        finetuning.check()
     cells = plan(heads, task, orderings, budgets, seeds=seeds, seed=seed)
-    runs = _evaluate(heads, task, cells, ablation, split, run, progress)
-    table = _table(cells, runs, task, ablation=ablation, split=split, seed=seed)
+    runs = _evaluate(heads, task, cells, ablation, split, finetuning, run, progress)
+    table = _table(cells, runs, task, ablation=ablation, split=split, finetuning=finetuning, seed=seed)
     if run is not None:
         save_table(examples_table(list(runs.values())), run, "examples")
     return table
 
 
 def _evaluate(
-    heads: Heads, task: Task, cells: list[Cell], ablation: str, split: str, folder: str | Path | None,
-    progress: Progress | None,
-) -> dict[HeadMask, MaskedRun]:  # fmt: skip
+    heads: Heads, task: Task, cells: list[Cell], ablation: str, split: str, finetuning: Finetuning | None,
+    folder: str | Path | None, progress: Progress | None,
+) -> dict[Judged, MaskedRun]:  # fmt: skip
     """One evaluation per distinct mask, the full mask first; those that the folder holds are read."""
-    labels = {HeadMask.full(heads): "all heads"}
+    labels: dict[Judged, str] = {(HeadMask.full(heads), None): "all heads"}
     for cell in cells:
-        labels.setdefault(cell.mask, f"{cell.strategy} {cell.budget}")
+        labels.setdefault((cell.mask, finetuning), f"{cell.strategy} {cell.budget}")
     signature = task.signature()
-    runs: dict[HeadMask, MaskedRun] = {}
+    runs: dict[Judged, MaskedRun] = {}
     means: Mapping[tuple[str, int], Any] | None = None
-    for mask, label in labels.items():
+    for (mask, how), label in labels.items():
         if progress:
             progress(len(runs), len(labels), label)
-        key = run_key(mask, ablation, split, signature)
+        key = run_key(mask, ablation, split, signature if how is None else {**signature, **how.signature()})
         found = read_run(folder, key) if folder is not None else None
         if found is None:
             if mask.removed and ablation == "mean" and means is None:
                 means = heads.mean_outputs(task.batches("select"))
             with contextlib.nullcontext() if folder is None else task.keeping(folder, key):
-                found = _evaluate_one(heads, task, mask, ablation, means, split, key)
+                found = _evaluate_one(heads, task, mask, how, ablation, means, split, key)
             if folder is not None:
                 write_run(folder, found)
-        runs[mask] = found
+        runs[mask, how] = found
     if progress:
         progress(len(runs), len(labels), "done")
     return runs
 
 
 def _evaluate_one(
-    heads: Heads, task: Task, mask: HeadMask, ablation: str, means: Any, split: str, key: str
+    heads: Heads, task: Task, mask: HeadMask, how: Finetuning | None, ablation: str, means: Any, split: str, key: str
 ) -> MaskedRun:
     start = time.perf_counter()
-    if mask.removed:
+    if how is not None:
+        with finetuned(heads, task, mask, how, ablation=ablation, means=means):
+            evaluation = task.evaluate(split)
+    elif mask.removed:
         with heads.masked(mask, ablation, means):
             evaluation = task.evaluate(split)
     else:
@@ -108,12 +118,14 @@ def _evaluate_one(
 
 
 def _table(
-    cells: list[Cell], runs: Mapping[HeadMask, MaskedRun], task: Task, *, ablation: str, split: str, seed: int
-) -> pd.DataFrame:
-    masks = list(runs)  # the full mask comes first
+    cells: list[Cell], runs: Mapping[Judged, MaskedRun], task: Task, *, ablation: str, split: str,
+    finetuning: Finetuning | None, seed: int,
+) -> pd.DataFrame:  # fmt: skip
     metrics = [metric(name) for name in task.metrics]
-    compared = paired_bootstrap(runs[masks[0]].examples, [run.examples for run in runs.values()], metrics, seed=seed)
-    place = {mask: i for i, mask in enumerate(masks)}
+    evaluations = list(runs.values())  # the full mask comes first
+    compared = paired_bootstrap(evaluations[0].examples, [run.examples for run in evaluations], metrics, seed=seed)
+    place = {mask: i for i, (mask, how) in enumerate(runs) if how == finetuning}
+    found = {mask: run for (mask, how), run in runs.items() if how == finetuning}
     rows = [
         {
             "strategy": cell.strategy,
@@ -125,12 +137,13 @@ def _table(
             "n_heads": cell.n_heads,
             "metric": measured.name,
             **compared.loc[(place[cell.mask], measured.name)].to_dict(),
-            "n_examples": len(runs[cell.mask].examples),
+            "n_examples": len(found[cell.mask].examples),
             "split": split,
-            "seconds": runs[cell.mask].seconds,
-            "run": runs[cell.mask].key,
+            "seconds": found[cell.mask].seconds,
+            "run": found[cell.mask].key,
         }
         for cell in cells
         for measured in metrics
     ]
-    return pd.DataFrame(rows, columns=[*SWEEP_COLUMNS, "run"])
+    table = pd.DataFrame(rows, columns=[*SWEEP_COLUMNS, "run"])
+    return table if finetuning is None else table.assign(finetuning_steps=finetuning.steps)

@@ -271,3 +271,25 @@ def test_a_frozen_model_and_impossible_settings_are_refused(classifier):
     heads.model.requires_grad_(False)
     with pytest.raises(UsageError, match="frozen"), finetuned(heads, task, mask, Finetuning(2)):
         pass
+
+
+def test_a_sweep_may_fine_tune_after_every_cut(classifier, tmp_path):
+    heads, task = classifier
+    ranks = pd.Series(np.arange(heads.n_heads, dtype=float), index=heads.index, name="score_made")
+    ordering, how, before = headlab.order(ranks), Finetuning(4, 1e-2), state_of(heads.model)
+    common = {"budgets": "0,2", "seeds": 1}
+    plain = headlab.sweep(heads, task, ordering, run=tmp_path, **common)
+    tuned = headlab.sweep(heads, task, ordering, finetuning=how, run=tmp_path, **common)
+    assert all(map(torch.equal, state_of(heads.model), before))
+    assert tuned["finetuning_steps"].eq(4).all() and "finetuning_steps" not in plain
+    assert tuned["baseline"].tolist() == plain["baseline"].tolist()
+    by_cell = ["strategy", "budget", "metric"]
+    value = tuned.set_index(by_cell)["value"]
+    for budget in ("0", "2"):
+        mask = HeadMask.removing(ordering.cut(budget), like=heads)
+        with finetuned(heads, task, mask, how):
+            expected = task.evaluate("report").values["loss"]
+        assert value["made", budget, "loss"] == pytest.approx(expected, abs=1e-9)
+    assert (value != plain.set_index(by_cell)["value"]).any()
+    read = headlab.sweep(heads, task, ordering, finetuning=how, run=tmp_path, **common)
+    pd.testing.assert_frame_equal(read, tuned)
