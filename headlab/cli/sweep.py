@@ -21,6 +21,7 @@ from headlab.cli.options import (
     require,
 )
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
+from headlab.cli.training import TrainOptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +46,8 @@ Split = Annotated[str, typer.Option("--split", help="Choose on one part, judge o
 
 
 def sweep(
-    model: Model, opened: ModelOptions, data: DataOptions, translation: TranslationOptions, run: RunOptions,
-    talk: TalkOptions, task: TaskName, out: Out,
+    model: Model, opened: ModelOptions, data: DataOptions, translation: TranslationOptions, training: TrainOptions,
+    run: RunOptions, talk: TalkOptions, task: TaskName, out: Out,
     scores: Scores = "gradient", ablation: Ablation = "zero", budgets: Budgets = DEFAULT_BUDGETS,
     within: Within = "model", kinds: Kinds = None, seeds: Seeds = 3, split: Split = "50:50", json: Json = False,
 ) -> None:  # fmt: skip
@@ -54,11 +55,12 @@ def sweep(
     from headlab.cli import opening
 
     wanted = Wanted(task, scores, ablation, budgets, within, kinds, seeds)
+    training.check()
     opening.check_folder(out)
     with Progress(quiet=talk.quiet) as progress:
         progress.step(f"opening {model} and the task {task}")
         opened_task = opening.open_task(task, model, opened, data, seed=run.seed, split=split, **translation.given())
-        curve = _sweep(opened_task, wanted, out, run, progress)
+        curve = _sweep(opened_task, wanted, training, out, run, progress)
     from headlab.cli.dump import files
 
     if json:
@@ -97,7 +99,9 @@ class Wanted:
         self.ablation, self.within, self.seeds = ablation, within, seeds
 
 
-def _sweep(task: Task, wanted: Wanted, out: Path, run: RunOptions, progress: Progress) -> pd.DataFrame:
+def _sweep(
+    task: Task, wanted: Wanted, training: TrainOptions, out: Path, run: RunOptions, progress: Progress
+) -> pd.DataFrame:
     """Scores, then the sweep, then figures; whatever an interrupted run of the same signature left is used."""
     from headlab.attention.heads import Heads
     from headlab.cli.opening import command_line
@@ -112,15 +116,16 @@ def _sweep(task: Task, wanted: Wanted, out: Path, run: RunOptions, progress: Pro
     for budget in wanted.budgets:
         if budget_size(budget, n_heads) == 0 and budget_size(budget, 1 << 30) > 0:
             print(f"Warning: the budget {budget} of {n_heads} heads removes no head.", file=sys.stderr)
-    signature = _signature(task, wanted, run)
+    signature = _signature(task, wanted, run) | training.signature()
     state = open_run(out, signature, run.overwrite, command=command_line())
     table = _head_table(heads, task, wanted, out if state == "resume" else None, run, progress)
     save_table(table, out, "heads", run.format.value)
     progress.step("removing heads")
     curve = sweep_heads(
         heads, task, _orderings(table, wanted, run.seed), wanted.budgets, ablation=wanted.ablation, seeds=wanted.seeds,
-        seed=run.seed, run=out, progress=progress,
+        seed=run.seed, finetuning=training.finetuning(run.seed), run=out, progress=progress,
     )  # fmt: skip
+    curve = training.with_gates(curve, heads, task, out, run, progress, seeds=wanted.seeds, kinds=wanted.kinds)
     save_table(curve, out, "sweep", run.format.value)
     progress.step("drawing")
     write_brief(out)

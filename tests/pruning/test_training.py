@@ -293,3 +293,57 @@ def test_a_sweep_may_fine_tune_after_every_cut(classifier, tmp_path):
     assert (value != plain.set_index(by_cell)["value"]).any()
     read = headlab.sweep(heads, task, ordering, finetuning=how, run=tmp_path, **common)
     pd.testing.assert_frame_equal(read, tuned)
+
+
+# The command line
+
+
+def command(tiny_classifier, tmp_path, *more: str) -> int:
+    from headlab.cli import run
+
+    data = tmp_path / "texts.tsv"
+    if not data.exists():
+        lines = [f"{'red green'.split()[i % 2]} cat {'dog ' * (i % 4)}\t{'bad good'.split()[i % 2]}" for i in range(16)]
+        data.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return run(["sweep", str(tiny_classifier), "--task", "classification", "--data", str(data), "--quiet",
+                "--out", str(tmp_path / "run"), "--budgets", "0,3", "--seeds", "2", *more])  # fmt: skip
+
+
+def test_train_gates_adds_the_rungs_to_the_table(tiny_classifier, tmp_path, capsys):
+    options = ["--train", "gates", "--steps", "3", "--penalties", "0.001,500", "--keep", "2"]
+    assert command(tiny_classifier, tmp_path, *options) == 0
+    table = load_table(tmp_path / "run", "sweep")
+    rungs = table[(table["metric"] == "loss") & table["strategy"].isin(["hard_concrete", "exact_k"])]
+    assert rungs["budget"].tolist() == ["penalty=0.001"] * 2 + ["penalty=500"] * 2 + ["keep=2"] * 2
+    assert rungs["seed"].tolist() == [0, 1] * 3 and rungs["n_open"].tolist()[-2:] == [2, 2]
+    gates = pd.read_csv(tmp_path / "run" / "gates.csv")
+    assert len(gates) == 6 * 8
+    files = sorted(path.name for path in (tmp_path / "run" / "rows").iterdir())
+    assert command(tiny_classifier, tmp_path, *options) == 0  # resumed: nothing is trained again
+    assert sorted(path.name for path in (tmp_path / "run" / "rows").iterdir()) == files
+    assert load_table(tmp_path / "run", "sweep").equals(table)
+    assert command(tiny_classifier, tmp_path, "--overwrite") == 0
+    assert not (tmp_path / "run" / "gates.csv").exists()
+
+
+def test_train_all_fine_tunes_after_every_cut_and_is_another_run(tiny_classifier, tmp_path, capsys):
+    assert command(tiny_classifier, tmp_path, "--train", "all", "--steps", "2") == 0
+    table = load_table(tmp_path / "run", "sweep")
+    assert table["finetuning_steps"].eq(2).all() and set(table["strategy"]) == {"gradient", "random"}
+    assert command(tiny_classifier, tmp_path) == 2
+    assert "training.train" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--train", "gate"], "Did you mean 'gates'"),
+        (["--steps", "5"], "--steps has no effect without training"),
+        (["--keep", "5"], "--keep has no effect without training"),
+        (["--train", "gates", "--penalties", "small"], "is not a list of numbers"),
+        (["--train", "gates", "--keep", "99"], "99 of 8 heads cannot be kept"),
+    ],
+)
+def test_wrong_training_options_are_usage_errors(tiny_classifier, tmp_path, capsys, options, words):
+    assert command(tiny_classifier, tmp_path, *options) == 2
+    assert words in capsys.readouterr().err
