@@ -37,7 +37,7 @@ FITS = {
     "demo:planted-decoder": ("lm",),  # on texts of its own language
 }
 # Of each entry, what is printed below it where its list alone is asked for.
-DETAILS = ("definition", "threshold", "source", "file", "loss")
+DETAILS = ("definition", "threshold", "source", "variants", "file", "loss")
 
 
 def list_names(talk: TalkOptions, topic: Topic = None, json: Json = False) -> None:
@@ -71,8 +71,8 @@ def _print_details(facts: dict[str, Any]) -> None:
 def entries(topic: str) -> dict[str, dict[str, Any]]:
     """Name -> `summary`, one line about it, and what else its list says of it.
 
-    Labels come with definition, threshold, source and file; metrics with definition and file, the loss with that of
-    each task; tasks and models of the demo with each other.
+    Labels come with definition, threshold, source and file; scores with their variants; metrics with definition and
+    file, the loss with that of each task; tasks and models of the demo with each other.
     """
     if topic == "statistics":
         return {name: {"summary": summary} for name, summary in _statistics().items()}
@@ -107,7 +107,17 @@ def _facts(topic: str, registry: Registry, name: str) -> dict[str, Any]:
         fitting = ", ".join(models) or "none, it needs a model with a head of its own"
         summary = f"{registry.summary(name)} (demo models: {fitting})"
         return {"summary": summary, "models": models, "loss": LOSSES.get(name)}
-    return {}
+    return {"variants": _variants(name), "file": file.as_posix()}
+
+
+def _variants(name: str) -> str | None:
+    """The names that a score also goes by, `gradient:per-token, gradient:layer-normalised`."""
+    from headlab.scores import free_suffix, variants
+
+    setting = free_suffix(name)
+    if setting is not None:
+        return f"{name}:{setting.upper()} (see `headlab list {setting}s`)"
+    return ", ".join(f"{name}:{suffix}" for suffix in variants(name)) or None
 
 
 def _with_tasks(name: str, about: str) -> str:
