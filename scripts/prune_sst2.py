@@ -30,13 +30,11 @@ from headlab.tables import open_run, save_table, write_atomically, write_meta
 from headlab.tasks.metrics import metric
 
 ROOT = Path(__file__).resolve().parent.parent
-SCORES: dict[str, dict[str, Any]] = {  # cheap ones first
-    "gradient": {}, "magnitude": {}, "fisher": {}, "confidence": {}, "output_norm": {}, "gradient_iterated": {},
-    "lrp": {}, "ablation": {}, "shapley": {"permutations": 3},
-}  # fmt: skip
-BUDGETS = "0,10%,20%,30%,40%,50%,60%,70%,80%,90%"
-PENALTIES = (0.0025, 0.005, 0.01, 0.02)
-KEEPS = (54, 36, 18, 9)
+SCORES = "gradient,magnitude,fisher,confidence,output_norm,gradient_iterated,lrp,ablation"
+SETTINGS: dict[str, dict[str, Any]] = {"shapley": {"permutations": 3}}
+BUDGETS = "0,10%,30%,50%,70%,90%"
+PENALTIES = (0.0025, 0.01, 0.04)
+KEEPS = (43, 29, 14)
 TUNED = ("50%", "70%", "90%")
 BEGUN = time.perf_counter()
 
@@ -47,19 +45,22 @@ def main() -> None:
     task = headlab.task("classification", model=options.model, data=options.data, split=options.split,
                         batch_size=options.batch_size)  # fmt: skip
     heads = headlab.Heads(task.model)
-    signature = {"script": "prune_sst2", **task.signature(), "scores": SCORES, "gate_steps": options.steps}
+    signature = {"script": "prune_sst2", **task.signature(), "gate_steps": options.steps}
     open_run(options.runs, signature, command="python scripts/prune_sst2.py")
     say(f"{len(task.split('select'))} texts to choose on, {len(task.split('report'))} to judge on")
-    table = scored(heads, task, options.runs)
-    orders = [headlab.order(table[f"score_{name}"]) for name in SCORES if f"score_{name}" in table]
+    table = scored(heads, task, options)
+    orders = [headlab.order(table[f"score_{name}"]) for name in options.scores.split(",")]
     curve = headlab.sweep(heads, task, orders, BUDGETS, seeds=5, run=options.runs, progress=progress("masks"))
     save_table(curve, options.runs, "sweep")
+    learned: list[Ladder] = []
+    write(options, signature, table, curve, learned)  # again after every part, so that what is there can be seen
     how = Training(steps=options.steps, per_example=True)
-    common = {"seeds": options.seeds, "training": how, "run": options.runs}
-    learned = [ladder(heads, task, "hard_concrete", PENALTIES, progress=progress("gates", 20), **common),
-               ladder(heads, task, "exact_k", KEEPS, progress=progress("gates", 20), **common)]  # fmt: skip
+    for method, levels in (("hard_concrete", PENALTIES), ("exact_k", KEEPS)):
+        learned.append(ladder(heads, task, method, levels, seeds=options.seeds, training=how, run=options.runs,
+                              progress=progress("gates", 20)))  # fmt: skip
+        write(options, signature, table, curve, learned)
     tuned = tune(heads, task, orders, curve, options)
-    write(options.out, table, curve, learned, tuned, signature, options)
+    write(options, signature, table, curve, learned, tuned)
 
 
 def arguments() -> argparse.Namespace:
@@ -67,9 +68,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder that scripts/finetune_classifier.py wrote")
     parser.add_argument("--data", help="texts and labels; sst2/dev.tsv of HEADLAB_DATA without it")
+    parser.add_argument("--scores", default=SCORES, help="A,B: each orders the heads")
     parser.add_argument("--split", default="372:500")
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=120, help="of training gates")
+    parser.add_argument("--steps", type=int, default=100, help="of training gates")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of gates at every level")
     parser.add_argument("--tune-steps", type=int, default=24, help="of fine-tuning after a cut")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "prune_sst2", help="what a killed run continues")
@@ -99,16 +101,17 @@ def progress(what: str, every: int = 1) -> Any:
     return report
 
 
-def scored(heads: headlab.Heads, task: Any, runs: Path) -> pd.DataFrame:
+def scored(heads: headlab.Heads, task: Any, options: argparse.Namespace) -> pd.DataFrame:
     """The head table with every score, each saved once it is there."""
+    runs = options.runs
     if (runs / "heads.parquet").exists():
         table = headlab.load_table(runs, "heads")
     else:
         table = heads.observe(task.batches("select"))
-    for name, settings in SCORES.items():
+    for name in options.scores.split(","):
         if f"score_{name}" not in table:
             begun = time.perf_counter()
-            table[f"score_{name}"] = headlab.score(name, heads, task, **settings)
+            table[f"score_{name}"] = headlab.score(name, heads, task, **SETTINGS.get(name, {}))
             table.attrs = {}
             save_table(table, runs, "heads")
             say(f"scored by {name} in {time.perf_counter() - begun:.0f} s")
@@ -185,23 +188,29 @@ def agreement(gates: pd.DataFrame) -> pd.DataFrame:
 
 
 def write(
-    out: Path, table: pd.DataFrame, curve: pd.DataFrame, learned: list[Ladder], tuned: pd.DataFrame,
-    signature: dict[str, Any], options: argparse.Namespace,
+    options: argparse.Namespace, signature: dict[str, Any], table: pd.DataFrame, curve: pd.DataFrame,
+    learned: list[Ladder], tuned: pd.DataFrame | None = None,
 ) -> None:  # fmt: skip
-    """Tables and figures of the results folder."""
-    gates = pd.concat([part.gates for part in learned], ignore_index=True)
+    """Tables and figures of the results folder, of the parts that are there."""
+    out = options.out
     everything = pd.concat([curve, *(part.curve for part in learned)], ignore_index=True)
-    short = {"heads": table.filter(like="score_").reset_index(), "sweep": everything.drop(columns="seconds"),
-             "gates": gates, "tuned": tuned, "summary": summary(curve), "agreement": agreement(gates)}  # fmt: skip
-    for name, frame in short.items():
+    frames = {"heads": table.filter(like="score_").reset_index(), "sweep": everything.drop(columns="seconds"),
+              "summary": summary(curve)}  # fmt: skip
+    if learned:
+        frames["gates"] = pd.concat([part.gates for part in learned], ignore_index=True)
+        frames["agreement"] = agreement(frames["gates"])
+        figures.save_figure(figures.gate_histogram(learned[0].gates), out / "gates", ["png"])
+    if tuned is not None:
+        frames["tuned"] = tuned
+    for name, frame in frames.items():
         write_atomically(out / f"{name}.csv", frame.to_csv(index=False, float_format="%.6g"))
     for name in ("accuracy", "loss"):
         figures.save_figure(figures.pruning_curve(curve, name), out / f"curve-{name}", ["png"])
         figures.save_figure(figures.pareto(everything, name), out / f"pareto-{name}", ["png"])
-    figures.save_figure(figures.gate_histogram(gates[gates["method"] == "hard_concrete"]), out / "gates", ["png"])
-    command = "python scripts/prune_sst2.py --model FOLDER"
-    write_meta(out, {**signature, "budgets": BUDGETS, "penalties": PENALTIES, "keeps": KEEPS, "seeds": options.seeds,
-                     "tune_steps": options.tune_steps}, command=command)  # fmt: skip
+    settings = {"budgets": BUDGETS, "penalties": PENALTIES, "keeps": KEEPS, "seeds": options.seeds,
+                "tune_steps": options.tune_steps, "scores": options.scores, "settings": SETTINGS}  # fmt: skip
+    write_meta(out, {**signature, **settings}, command="python scripts/prune_sst2.py --model runs/minilm-sst2",
+               finished=tuned is not None)  # fmt: skip
     say(f"written to {out}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,6 +96,10 @@ class TrainOptions:
                                **more))  # fmt: skip
         if not made:
             return curve
+        for one in made:
+            closed = one.curve[one.curve["n_open"] == 0].drop_duplicates(["budget", "seed"])
+            for row in closed.itertuples():
+                print(f"Warning: every gate closed at {row.budget} (seed {row.seed}).", file=sys.stderr)
         gates = pd.concat([one.gates for one in made], ignore_index=True)
         write_atomically(out / "gates.csv", gates.to_csv(index=False))
         return pd.concat([curve, *(one.curve for one in made)], ignore_index=True)

@@ -312,6 +312,7 @@ def command(tiny_classifier, tmp_path, *more: str) -> int:
 def test_train_gates_adds_the_rungs_to_the_table(tiny_classifier, tmp_path, capsys):
     options = ["--train", "gates", "--steps", "3", "--penalties", "0.001,500", "--keep", "2"]
     assert command(tiny_classifier, tmp_path, *options) == 0
+    assert "every gate closed" not in capsys.readouterr().err
     table = load_table(tmp_path / "run", "sweep")
     rungs = table[(table["metric"] == "loss") & table["strategy"].isin(["hard_concrete", "exact_k"])]
     assert rungs["budget"].tolist() == ["penalty=0.001"] * 2 + ["penalty=500"] * 2 + ["keep=2"] * 2
@@ -332,6 +333,11 @@ def test_train_all_fine_tunes_after_every_cut_and_is_another_run(tiny_classifier
     assert table["finetuning_steps"].eq(2).all() and set(table["strategy"]) == {"gradient", "random"}
     assert command(tiny_classifier, tmp_path) == 2
     assert "training.train" in capsys.readouterr().err
+
+
+def test_gates_that_all_close_are_told(tiny_classifier, tmp_path, capsys):
+    assert command(tiny_classifier, tmp_path, "--train", "gates", "--steps", "40", "--penalties", "500") == 0
+    assert "every gate closed at penalty=500 (seed 1)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
