@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -117,10 +117,15 @@ class Task:
                             "Give at least 2 examples, a higher limit, or another split.")  # fmt: skip
         return np.array([self._loaded.examples[place].id for place in places])
 
-    def batches(self, split: str = "all") -> Iterator[Batch]:
-        """The split's examples as batches of like length on the model's device; the same on every call."""
+    def batches(self, split: str = "all", examples: Collection[int] | None = None) -> Iterator[Batch]:
+        """The split's examples as batches of like length on the model's device; the same on every call.
+
+        `examples` are ids (as in `split`) of those to take; the others are left out.
+        """
         self.split(split)
-        chosen = [self._loaded.examples[place] for place in self._positions(split)]
+        wanted = None if examples is None else set(map(int, examples))
+        everything = (self._loaded.examples[place] for place in self._positions(split))
+        chosen = [example for example in everything if wanted is None or example.id in wanted]
         device = device_of(self.network)
         for part in grouped(chosen, self.options.batch_size, self.max_tokens):
             yield collate(part, self.checkpoint, pad_side=self.options.pad_side).to(device)
