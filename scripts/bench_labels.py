@@ -1,6 +1,7 @@
 """What labels cost: the statistics pass with all labels that read the same texts, against the plain one.
 
-Both look at the same text one after the other, text by text, so that the ratio holds whatever else the machine does.
+Both look at the same text one after the other, text by text, and processor time is counted, not that of the clock, so
+that the ratio holds whatever else the machine does.
 What is no part of such a pass is measured apart: the same on random weights (the control), labels that bring their own
 input, and the gradient with respect to attention by key class. Peak memory is the process's resident memory above what
 it was before, for a tenth of the texts and for all of them.
@@ -48,10 +49,10 @@ def texts_of(checkpoint: Checkpoint, count: int, length: int) -> list[Batch]:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Wall time of a call."""
-    begun = time.perf_counter()
+    """Processor time of a call, of all threads together."""
+    begun = time.process_time()
     run()
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def side_by_side(heads: Heads, texts: list[Batch], labels: list[str]) -> pd.DataFrame:

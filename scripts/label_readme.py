@@ -57,11 +57,21 @@ def _counts(out: Path) -> str:
             row = rows[rows["model"] == model]
             cells[model] = "" if row.empty else _cell(row.iloc[0])
         said.append(cells)
+    aligned = counts[counts["label"] == "alignment"]
+    note = ""
+    if len(aligned):
+        row = aligned.iloc[0]
+        note = (
+            f"\n\nAlignments are silver (names and numbers that stand once on both sides, {int(row['n'])} of them in "
+            f"the odd pairs): {row['strongest']} looks at the right word in {row['score']:.3f} of the cases "
+            f"({row['low']:.3f} to {row['high']:.3f}), the best fixed offset in {row['null']:.3f}. The student was "
+            "trained with its last cross-attention layer guided by alignments, so that such a head had to be there."
+        )
     pictures = "\n".join(f"![Labels of {m}]({m}/labels.png)" for m in MODELS if (out / m / "labels.png").exists())
     return (
         "## Labels\n\nHeads with the label / of the same model with random weights; the strongest head and its score. "
         "All evidence, with chance levels (`null_is` says which), is in `counts.csv` and in the head tables.\n\n"
-        f"{_table(pd.DataFrame(said))}\n\n{pictures}"
+        f"{_table(pd.DataFrame(said))}{note}\n\n{pictures}"
     )
 
 
@@ -144,8 +154,7 @@ def _syntax(out: Path) -> str:
         "## Syntactic heads\n\nUD English EWT dev: the head is the best one on sentences with even numbers, "
         "everything else is from the odd ones. The baseline is the best fixed offset, learned on the even ones; q is "
         "adjusted over all heads (Benjamini-Hochberg); the label asks for 10 points above the baseline on both "
-        "halves.\n\n"
-        + "\n\n".join(said)
+        "halves.\n\n" + "\n\n".join(said)
     )
 
 

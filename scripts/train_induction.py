@@ -7,7 +7,9 @@ held-out sequences is taken. Then the circuit (the strongest previous-token head
 head of layer 1, chosen on these texts) is removed, and so is every other head and pair of heads, on other sequences. A
 model of one layer, trained alike, is the control: one layer cannot do it.
 
-    python scripts/train_induction.py [--steps 2000] [--every 50] [--seeds 2] [--out results/induction]
+    python scripts/train_induction.py [--steps 1500] [--every 50] [--seeds 1] [--out results/induction]
+
+The tables of each model are kept in `--runs`, so that a run that was stopped goes on with the next model.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +32,9 @@ from torch.nn.functional import cross_entropy
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 
 from headlab import Batch, HeadMask, Heads, Tokens
+from headlab.errors import DataError
 from headlab.report import figures
-from headlab.tables import write_atomically, write_meta
+from headlab.tables import read_meta, to_json, write_atomically, write_meta
 
 TOKENS, VOCABULARY, BATCH, HELD_OUT = 64, 512, 32, 128
 PERIODS = (6, 30)
@@ -230,21 +234,46 @@ def draw_ablation(ablations: pd.DataFrame, out: Path) -> None:
 
 
 def main() -> None:
-    """Train, look, remove, and keep what was found; nothing is written before all of it is there."""
+    """Train, look, remove, and keep what was found; no result is written before all of it is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--every", type=int, default=50, help="steps between two looks at the heads")
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs/induction"), help="where trained models' tables are kept"
+    )
     parser.add_argument("--out", type=Path, default=Path("results/induction"))
     options = parser.parse_args()
-    tables, curves, ablations = [], [], []
-    for layers, seed in itertools.product((2, 1), range(options.seeds)):
-        model, table, curve = train(layers, seed, options.steps, options.every)
-        tables.append(table)
-        curves.append(curve)
-        if layers == 2:
-            ablations.append(ablate(model, table, seed))
-    keep(options, pd.concat(tables), pd.concat(curves), pd.concat(ablations))
+    models = itertools.product((2, 1), range(options.seeds))
+    found = [trained(layers, seed, options) for layers, seed in models]
+    keep(options, *(pd.concat(tables) for tables in zip(*found, strict=True)))
+
+
+def trained(layers: int, seed: int, options: argparse.Namespace) -> list[pd.DataFrame]:
+    """Head tables, losses and ablations of one model: of an earlier run where there is one, else made now."""
+    folder, names = options.runs / f"{layers}-layer-{seed}", ("heads_over_training", "loss_over_training", "ablation")
+    signature = json.loads(to_json(settings(options) | {"layers": layers, "seed": seed}))
+    with contextlib.suppress(DataError):
+        if read_meta(folder)["signature"] == signature:
+            return [pd.read_csv(folder / f"{name}.csv") for name in names]
+    model, table, curve = train(layers, seed, options.steps, options.every)
+    columns = ["seed", "ablation", "removed", "n_removed"]
+    ablation = ablate(model, table, seed) if layers == 2 else pd.DataFrame(columns=columns)
+    write_meta(folder, {})  # older tables may lie there
+    for name, rows in zip(names, (table, curve, ablation), strict=True):
+        write_atomically(folder / f"{name}.csv", rows.to_csv(index=False))
+    write_meta(folder, signature)  # last: only what is whole is taken up again
+    return [pd.read_csv(folder / f"{name}.csv") for name in names]
+
+
+def settings(options: argparse.Namespace) -> dict[str, Any]:
+    """What decides the numbers of one model, beside its layers and its seed."""
+    return {
+        "model": "LlamaForCausalLM of 4 heads a layer, width 128", "tokens": TOKENS, "vocabulary": VOCABULARY,
+        "periods": PERIODS, "held_out_period": PERIOD, "n_examples": HELD_OUT, "batch": BATCH, "rate": RATE,
+        "steps": options.steps, "every": options.every, "labels": LABELS, "dtype": "float32",
+        "torch": str(torch.__version__), "transformers": transformers.__version__,
+    }  # fmt: skip
 
 
 def keep(options: argparse.Namespace, tables: pd.DataFrame, curves: pd.DataFrame, ablations: pd.DataFrame) -> None:
@@ -260,12 +289,7 @@ def keep(options: argparse.Namespace, tables: pd.DataFrame, curves: pd.DataFrame
         first = [column for column in ("model", "seed", "step") if column in table]
         ordered = table[first + [column for column in table if column not in first]]
         write_atomically(options.out / f"{name}.csv", ordered.round(4).to_csv(index=False))
-    signature = {
-        "model": "LlamaForCausalLM, 2 and 1 layers of 4 heads, width 128", "tokens": TOKENS, "vocabulary": VOCABULARY,
-        "periods": PERIODS, "held_out_period": PERIOD, "n_examples": HELD_OUT, "batch": BATCH, "rate": RATE,
-        "steps": options.steps, "every": options.every, "seeds": list(range(options.seeds)), "labels": LABELS,
-        "dtype": "float32", "torch": str(torch.__version__), "transformers": transformers.__version__,
-    }  # fmt: skip
+    signature = settings(options) | {"layers": [2, 1], "seeds": list(range(options.seeds))}
     command = f"python scripts/train_induction.py --steps {options.steps} --every {options.every}"
     write_meta(options.out, signature, command=f"{command} --seeds {options.seeds}")
     print(found["summary"].round(3).T.to_string())

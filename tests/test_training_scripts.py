@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -64,19 +63,26 @@ def test_a_killed_or_failed_run_leaves_nothing(script, tmp_path: Path, monkeypat
     monkeypatch.setattr(script, "ablate", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         script.main()
-    assert not (tmp_path / "o").exists()
+    assert not (tmp_path / "o").exists() and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow
-def test_train_induction(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, str(SCRIPTS / "train_induction.py"), "--steps", "4", "--every", "2", "--seeds", "1",
-                    "--out", str(tmp_path)], check=True, capture_output=True)  # fmt: skip
-    heads = pd.read_csv(tmp_path / "heads_over_training.csv")
+def test_train_induction(script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ["--steps", "4", "--every", "2", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "o")]
+    monkeypatch.setattr(sys, "argv", ["train_induction.py", *given])
+    script.main()
+    out = tmp_path / "o"
+    heads = pd.read_csv(out / "heads_over_training.csv")
     assert sorted(set(heads["step"])) == [0, 2, 4]
     assert heads.groupby(["model", "step"]).size().tolist() == [4, 4, 4, 8, 8, 8]
     assert {"induction_score", "previous_token_score", "duplicate_token_score"} <= set(heads.columns)
-    ablation = pd.read_csv(tmp_path / "ablation.csv")
+    ablation = pd.read_csv(out / "ablation.csv")
     assert ablation.groupby(["ablation", "n_removed"]).size().tolist() == [8, 28, 8, 28]
     assert (ablation["of_circuit"] == 2).sum() == 2
-    assert json.loads((tmp_path / "meta.json").read_text())["signature"]["steps"] == 4
-    assert {path.name for path in tmp_path.glob("*.png")} == {"training.png", "ablation.png"}
+    assert json.loads((out / "meta.json").read_text())["signature"]["steps"] == 4
+    assert {path.name for path in out.glob("*.png")} == {"training.png", "ablation.png"}
+    # What was trained is not trained again, and gives the same tables.
+    before = {path.name: path.read_text() for path in out.glob("*.csv")}
+    monkeypatch.setattr(script, "train", None)
+    script.main()
+    assert before == {path.name: path.read_text() for path in out.glob("*.csv")}
