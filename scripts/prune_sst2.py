@@ -187,6 +187,48 @@ def agreement(gates: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def rungs(learned: list[Ladder]) -> pd.DataFrame:
+    """Per level of the learned gates: open heads and drops, mean and range over seeds, soft against hard gates."""
+    lines = []
+    for part in learned:
+        rows = part.curve[part.curve["metric"] == "accuracy"]
+        for (strategy, budget), own in rows.groupby(["strategy", "budget"], sort=False):
+            gap = (own["value_soft"] - own["value"]).abs().max()
+            lines.append({"strategy": strategy, "level": budget, "heads_left": own["n_open"].tolist(),
+                          "accuracy": own["value"].mean(), "mean_drop": own["drop"].mean(),
+                          "drop_min": own["drop"].min(), "drop_max": own["drop"].max(),
+                          "soft_minus_hard_max": gap})  # fmt: skip
+    return pd.DataFrame(lines)
+
+
+def notes(frames: dict[str, pd.DataFrame], learned: list[Ladder], options: argparse.Namespace) -> str:
+    """The tables that people read, in Markdown."""
+    first = frames["sweep"].iloc[0]
+    text = ["# Pruning MiniLM fine-tuned on SST-2", "",
+            f"Made by `scripts/prune_sst2.py`; split {options.split} (chosen on the first part, judged on the second, "
+            f"{int(first['n_examples'])} texts); accuracy of the whole model {first['baseline']:.3f}. Drops are shares "
+            "of correct answers, above 0 is worse. Heads are zeroed.", "",
+            "Mean drop over the budgets, and at half of the heads with its 95 % interval (random: the widest):", "",
+            markdown(frames["summary"])]  # fmt: skip
+    if learned:
+        text += ["", f"Learned gates, {options.steps} steps, frozen weights, hard gates (a list has one entry a seed):",
+                 "", markdown(rungs(learned)), "",
+                 "How alike the seeds rank the heads (Spearman), and the share of gates with P(0) > .9 or P(1) > .5:",
+                 "", markdown(frames["agreement"])]  # fmt: skip
+    if "tuned" in frames:
+        text += ["", f"After {options.tune_steps} steps of fine-tuning on the select texts, and without:", "",
+                 markdown(frames["tuned"])]  # fmt: skip
+    pictures = ["curve-accuracy", "curve-loss", "pareto-accuracy", "pareto-loss", *(["gates"] if learned else [])]
+    return "\n".join([*text, "", *(f"![{name}]({name}.png)" for name in pictures), ""])
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table with three digits."""
+    lines = [list(table.columns), ["---"] * table.shape[1]]
+    lines += [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in table.itertuples(index=False)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def write(
     options: argparse.Namespace, signature: dict[str, Any], table: pd.DataFrame, curve: pd.DataFrame,
     learned: list[Ladder], tuned: pd.DataFrame | None = None,
@@ -207,6 +249,7 @@ def write(
     for name in ("accuracy", "loss"):
         figures.save_figure(figures.pruning_curve(curve, name), out / f"curve-{name}", ["png"])
         figures.save_figure(figures.pareto(everything, name), out / f"pareto-{name}", ["png"])
+    write_atomically(out / "README.md", notes(frames, learned, options))
     settings = {"budgets": BUDGETS, "penalties": PENALTIES, "keeps": KEEPS, "seeds": options.seeds,
                 "tune_steps": options.tune_steps, "scores": options.scores, "settings": SETTINGS}  # fmt: skip
     write_meta(out, {**signature, **settings}, command="python scripts/prune_sst2.py --model runs/minilm-sst2",

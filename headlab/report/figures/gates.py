@@ -35,5 +35,5 @@ def gate_histogram(gates: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     axes.set_xlabel("P(open)")
     axes.set_ylabel("gates (%)")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, title="penalty for an open gate (nats)", title_fontsize=7, loc="upper center")
+    axes.legend(frameon=False, title="penalty for an open gate", title_fontsize=7, loc="upper center")
     return figure_of(axes)
