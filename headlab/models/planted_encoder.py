@@ -71,11 +71,11 @@ def form(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def planted_encoder(*, seed: int = 0, noise: float = 0.0) -> tuple[Any, Any]:
-    """A BertModel of 3 layers x 4 heads and its tokenizer; `seed` shuffles the heads over all layers.
+    """A BertModel of 3 layers x 4 heads and its tokenizer; `seed` shuffles the heads over all layers, draws the noise.
 
     `noise` is added to the weights of the queries so that each attention logit, of a pair of query and key at their
     positions and with their tokens, gets a Gaussian of that standard deviation, in nats. The head "noise" is nothing
-    but that, with 12 nats.
+    but such a form of 12 nats, drawn once for all seeds.
     """
     from transformers import BertConfig, BertModel
 
@@ -102,10 +102,11 @@ def _plant(attention: Any, head: int, name: str, noise: float, draw: np.random.G
     """Set one head's slices of the projections."""
     wants, writes = form(name)
     # A logit is the sum of four terms (position or token of the query, position or token of the key).
-    deviation = math.hypot(noise, SHARP if name == "noise" else 0.0) / 2
-    wants[1:] += deviation * draw.standard_normal((KEYS, KEYS))
-    mixed = draw.standard_normal((N_TOKENS, N_TOKENS)) / math.sqrt(N_TOKENS)
-    if name == "noise":
+    wants[1:] += noise / 2 * draw.standard_normal((KEYS, KEYS))
+    if name == "noise":  # the same one whatever the seed, which changes the order alone
+        own = np.random.default_rng(0)
+        wants[1:] += SHARP / 2 * own.standard_normal((KEYS, KEYS))
+        mixed = own.standard_normal((N_TOKENS, N_TOKENS)) / math.sqrt(N_TOKENS)
         writes = mixed - mixed.mean(1, keepdims=True)  # what is written keeps a mean of 0
     here = slice(head * KEYS, (head + 1) * KEYS)
     scale = math.sqrt(KEYS)  # attention divides by it
