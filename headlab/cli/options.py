@@ -93,7 +93,7 @@ class TranslationOptions:
         str | None, typer.Option(help="As a multilingual model writes it.", rich_help_panel="Translation")
     ] = None
     lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="BLEU, chrF, TER without case.", rich_help_panel="Translation")
+        bool, typer.Option("--lowercase", help="BLEU and chrF without case.", rich_help_panel="Translation")
     ] = False
     tokenize: Annotated[
         str | None, typer.Option(help="BLEU's tokenizer, such as zh.", rich_help_panel="Translation")

@@ -85,11 +85,19 @@ def _by_student(model: FirefoxStudent, ids: Tensor, mask: Tensor, decoding: Deco
 
 def _by_transformers(model: Any, ids: Tensor, mask: Tensor, limit: int, decoding: Decoding) -> list[Generated]:
     settings = copy.deepcopy(model.generation_config)
+    # No end token is forced at the limit: a translation that does not end by itself is to be seen as such.
     settings.update(num_beams=decoding.beams, do_sample=False, max_new_tokens=limit, max_length=None,
                     forced_eos_token_id=None, num_return_sequences=1, return_dict_in_generate=False)  # fmt: skip
     if decoding.forced is not None:
         settings.forced_bos_token_id = decoding.forced
-    made = model.generate(input_ids=ids, attention_mask=mask, generation_config=settings)
+    before = model.generation_config
+    try:
+        model.generation_config = (
+            settings  # settings that are passed as an argument get the model's where they are None
+        )
+        made = model.generate(input_ids=ids, attention_mask=mask)
+    finally:
+        model.generation_config = before
     ends = settings.eos_token_id
     ends = set(ends if isinstance(ends, Sequence) else [ends])
     return [_until_end(row[1:], ends, settings.pad_token_id) for row in made.tolist()]  # the first is the start token

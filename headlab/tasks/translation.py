@@ -53,7 +53,7 @@ class TranslationOptions(Options):
     prefix: str | None = None  # written before each source (T5); None: what the model was trained with
     source_language: str | None = None  # as a multilingual model writes it
     target_language: str | None = None
-    lowercase: bool = False  # BLEU, chrF and TER without case
+    lowercase: bool = False  # BLEU and chrF without case (TER never looks at it)
     tokenize: str | None = None  # of BLEU; None: what sacrebleu chooses for the language
 
 

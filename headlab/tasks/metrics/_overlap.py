@@ -39,7 +39,7 @@ class Overlap:
         makers = {
             "bleu": lambda: BLEU(lowercase=lowercase, tokenize=tokenize, trg_lang=language),
             "chrf": lambda: CHRF(lowercase=lowercase),
-            "ter": lambda: TER(case_sensitive=not lowercase),
+            "ter": lambda: TER(),
         }
         try:
             self._metrics: dict[str, Any] = {name: makers[name]() for name in makers if name in names}
