@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from torch import nn
 from headlab.attention.heads import Heads
 from headlab.attention.masks import HeadMask
 from headlab.attention.relevance import relevance_rules
+from headlab.attention.slopes import output_slopes
 from headlab.errors import UnsupportedModelError
 from headlab.scores import matched_random, score, standard_errors
 
@@ -160,6 +162,64 @@ def test_a_frozen_model_has_gradients_all_the_same():
     heads.model.requires_grad_(False)
     pd.testing.assert_series_equal(score("gradient", heads, task), expected)
     assert not any(parameter.requires_grad for parameter in heads.model.parameters())
+
+
+def test_gradient_is_michels_product_of_output_and_slope(judged):
+    """|sum of Att_h . dL/dAtt_h over the tokens of an example|, and its finite difference."""
+    family, heads, task = judged
+    expected = []
+    for batch in task.batches("select"):
+        found = output_slopes(heads, batch, task.losses)
+        valid = {key: (batch.target if batch.target and key[0] != "encoder" else batch.source).valid for key in found}
+        expected.append(
+            torch.cat([((z * s).sum(-1) * valid[key][..., None]).sum(1) for key, (z, s) in found.items()], 1)
+        )
+    products = torch.cat(expected)  # (examples, heads)
+    np.testing.assert_allclose(score("gradient", heads, task), products.abs().mean(0), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(score("gradient_signed", heads, task), -products.mean(0), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(score("fisher", heads, task), products.square().mean(0), rtol=1e-3, atol=1e-6)
+
+
+def test_a_model_of_which_only_maps_are_known_has_no_importance():
+    heads, task = tiny("classifier")
+    with torch.no_grad():
+        for layer in heads.model.bert.encoder.layer:
+            layer.attention.output.dense.weight.zero_()
+    blind = Heads(heads.model)
+    assert blind.tier == 3
+    for name in (
+        "gradient",
+        "gradient:per-token",
+        "ablation",
+        "shapley",
+        "greedy_ablation",
+        "lrp",
+        "attattr",
+        "fisher",
+    ):
+        with pytest.raises(UnsupportedModelError, match="cannot be"):
+            score(name, blind, task)
+    assert np.isfinite(score("confidence", blind, task)).all()
+
+
+@pytest.mark.parametrize("name", ["gradient", "gradient:per-token", "shapley", "confidence", "lrp", "fisher"])
+def test_batches_are_let_go_of(name):
+    """However many texts there are, no more than three batches live at a time."""
+    heads, task = tiny("classifier", n=24, batch_size=2)
+    alive: weakref.WeakSet = weakref.WeakSet()
+    most = 0
+    plain = task.batch
+
+    def counted(ids):
+        nonlocal most
+        made = plain(ids)
+        alive.add(made.source)
+        most = max(most, len(alive))
+        return made
+
+    task.batch = counted
+    score(name, heads, task, **({"permutations": 2, "exact": False} if name == "shapley" else {}))
+    assert most <= 3
 
 
 # ---- weights, attention, outputs
