@@ -7,7 +7,7 @@ held-out sequences is taken. Then the circuit (the strongest previous-token head
 head of layer 1, chosen on these texts) is removed, and so is every other head and pair of heads, on other sequences. A
 model of one layer, trained alike, is the control: one layer cannot do it.
 
-    python scripts/train_induction.py [--steps 1500] [--every 50] [--seeds 1] [--out results/induction]
+    python scripts/train_induction.py [--steps 1600] [--every 50] [--seeds 1] [--out results/induction]
 
 The tables of each model are kept in `--runs`, so that a run that was stopped goes on with the next model.
 """
@@ -39,7 +39,7 @@ from headlab.tables import read_meta, to_json, write_atomically, write_meta
 TOKENS, VOCABULARY, BATCH, HELD_OUT = 64, 512, 32, 128
 PERIODS = (6, 30)
 PERIOD = TOKENS // 2  # of the held-out sequences: longer than any in training
-RATE, WARM_UP = 2e-3, 50
+RATE, WARM_UP = 1e-3, 50
 LABELS = ("previous_token", "induction", "duplicate_token")
 COLUMNS = [f"{label}{suffix}" for label in LABELS for suffix in ("", "_score", "_threshold", "_null")]
 
@@ -57,7 +57,7 @@ def new_model(layers: int, seed: int) -> LlamaForCausalLM:
     """The untrained model."""
     torch.manual_seed(seed)
     return LlamaForCausalLM(LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=128, intermediate_size=256, num_hidden_layers=layers, num_attention_heads=4,
+        vocab_size=VOCABULARY, hidden_size=128, intermediate_size=512, num_hidden_layers=layers, num_attention_heads=4,
         num_key_value_heads=4, max_position_embeddings=TOKENS, bos_token_id=None, eos_token_id=None,
     ))  # fmt: skip
 
@@ -236,7 +236,7 @@ def draw_ablation(ablations: pd.DataFrame, out: Path) -> None:
 def main() -> None:
     """Train, look, remove, and keep what was found; no result is written before all of it is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=1600)
     parser.add_argument("--every", type=int, default=50, help="steps between two looks at the heads")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument(
