@@ -69,7 +69,11 @@ def test_every_rung_is_judged_with_hard_gates_on_the_other_examples():
         assert own["p_open"].to_numpy() == pytest.approx(1 / (1 + np.exp(-own["weight"] - 0.33 * np.log(11))), abs=1e-9)
     assert curve[curve["penalty"] == 0.05]["n_removed"].min() > curve[curve["penalty"] == 0.0]["n_removed"].max()
     figures.pareto(curve, "loss")
-    figures.gate_histogram(gates)
+    drawn = figures.gate_histogram(gates).axes[0].patches
+    for outline, (level, own) in zip(drawn, gates.groupby("level")):
+        low = (own["p_open"] < 0.05).mean()
+        assert outline.get_gid() == str(level) and outline.get_data().values[0] == pytest.approx(100 * low)
+        assert outline.get_data().values.sum() == pytest.approx(100)
 
 
 def test_gates_at_rest_are_judged_as_they_are():
