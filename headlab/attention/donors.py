@@ -38,11 +38,11 @@ class Rows:
 
 
 def rows_of(model: nn.Module, arguments: Sequence[Any], named: Mapping[str, Any]) -> Rows | None:
-    """The rows of a forward call; None where it gets no token ids."""
+    """The rows of a forward call; None where it gets no token ids, or not those of a whole text."""
     parameters = inspect.signature(model.forward).parameters
     given = dict(zip(parameters, arguments, strict=False)) | dict(named)
     ids = given.get("input_ids")
-    if not isinstance(ids, Tensor) or ids.dim() != 2:
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or any(map(_tokens_before, given.values())):
         return None
     source = _real(given.get("attention_mask"), ids)
     wanted = given.get("decoder_input_ids")
@@ -50,6 +50,12 @@ def rows_of(model: nn.Module, arguments: Sequence[Any], named: Mapping[str, Any]
     target = _real(given.get("decoder_attention_mask"), wanted) if isinstance(wanted, Tensor) else None
     digests = tuple(_digest(row[real]) for row, real in zip(ids.cpu(), source.cpu(), strict=True))
     return Rows(digests, source, target)
+
+
+def _tokens_before(value: Any) -> int:
+    """How many tokens of the text have gone before in earlier passes, if the value is a cache that knows them."""
+    length = getattr(value, "get_seq_length", None)  # the argument's name differs between models and versions
+    return int(length()) if callable(length) else 0
 
 
 def _real(mask: Any, ids: Tensor) -> Tensor:

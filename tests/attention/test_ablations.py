@@ -116,6 +116,37 @@ def test_uniform_ablation_works_where_the_model_computes_its_own_attention() -> 
         assert close(output_of(model, batch), expected)
 
 
+@pytest.mark.parametrize("ablation", ["zero", "mean", "uniform"])
+@pytest.mark.parametrize("name", ["llama", "bart"])
+def test_generation_with_a_cache_is_that_of_whole_passes(name: str, ablation: str) -> None:
+    """Step by step the removed heads see as many keys as in one pass over the whole text."""
+    model = tiny_model(name)
+    heads = Heads(model)
+    batch = sample_batches(name)[0]
+    ids, mask = batch.inputs["input_ids"][:1, :5], some_mask(heads)
+    settings = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False, "num_beams": 1, "eos_token_id": None}
+    settings |= {"pad_token_id": 0, "forced_eos_token_id": None, "forced_bos_token_id": None}
+    means = heads.replacements(ablation, sample_batches(name))
+    with heads.masked(mask, ablation, means):
+        found = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **settings)
+    whole = found[:, :1] if name == "bart" else ids
+    for _ in range(5):
+        inputs = {"input_ids": ids, "decoder_input_ids": whole} if name == "bart" else {"input_ids": whole}
+        with torch.no_grad(), heads.masked(mask, ablation, means):
+            logits = model(**inputs, use_cache=False).logits[:, -1]
+        whole = torch.cat([whole, logits.argmax(-1, keepdim=True)], 1)
+    assert torch.equal(found, whole)
+
+
+def test_resample_refuses_generation() -> None:
+    model = tiny_model("llama")
+    heads = Heads(model)
+    donors = heads.donors(sample_batches("llama"))
+    ids = sample_batches("llama")[0].inputs["input_ids"][:1, :5]
+    with pytest.raises(UnsupportedModelError, match="generation"), heads.masked(some_mask(heads), "resample", donors):
+        model.generate(input_ids=ids, max_new_tokens=3, min_new_tokens=3, pad_token_id=0)
+
+
 # ---- resample
 
 

@@ -12,7 +12,7 @@ from headlab.attention.masks import HeadMask
 from headlab.errors import DataError, UsageError
 from headlab.scores import SCORES, score, standard_errors, variants
 
-QUICK = {"shapley": {"permutations": 3}, "hard_concrete": {"steps": 4}, "exact_k": {"steps": 4}}
+QUICK = {"shapley": {"permutations": 2, "exact": False}, "hard_concrete": {"steps": 4}, "exact_k": {"steps": 4}}
 NAMES = [name for name in SCORES.names() if name != "label"] + ["label:previous_token"]
 SLOW = [f"{name}:{ablation}" for name in ("greedy_ablation", "shapley") for ablation in ("zero", "resample", "uniform")]
 EVERY = [*NAMES, *(f"{name}:{suffix}" for name in SCORES.names() for suffix in variants(name))]
