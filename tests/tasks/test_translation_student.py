@@ -23,13 +23,13 @@ DIRECTIONS = ("en-pt", "pt-en")
 
 
 def tiny_student() -> FirefoxStudent:
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     sizes = StudentConfig(vocab_size=30, d_model=16, n_heads=4, ffn_dim=24, encoder_layers=2, decoder_layers=2)
     model = FirefoxStudent(sizes).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:  # tied embeddings alone would make the last token again and again
-                parameter.mul_(0.2 if "embedding" in name else 12 if "cross" in name else 3)
+                parameter.mul_(0.5 if "embedding" in name else 4 if "cross" in name else 1.5)
     return model
 
 
