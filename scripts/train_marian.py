@@ -11,6 +11,7 @@ tokenizer, as BLEU on Multi30k often is (compare with `--lowercase`).
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import os
@@ -31,7 +32,6 @@ from torch.nn import functional
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
 from headlab.tables import write_atomically, write_meta
-from headlab.tasks._records import read_text
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 LONGEST = 60  # tokens of a training sentence
@@ -58,7 +58,9 @@ class Settings:
 
 def lines(path: Path) -> list[str]:
     """The lines of a text file, .gz too, blank ones included."""
-    return read_text(path).removesuffix("\n").split("\n")
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+    return text.removesuffix("\n").split("\n")
 
 
 def make_tokenizer(texts: list[str], size: int) -> PreTrainedTokenizerFast:

@@ -23,17 +23,17 @@ def label_facts(path: Path) -> dict[str, Any]:
 
 def metric_definition(path: Path) -> str:
     """`definition` of the Metric that the file at `path` makes."""
-    fields, constants = _call(path, "Metric")
+    fields, constants = _call(path, "Metric", "BestAtOne")
     return _text(fields["definition"], constants)
 
 
-def _call(path: Path, name: str) -> tuple[dict[str | None, ast.expr], dict[str, ast.expr]]:
-    """The keywords of the first call of `name` in a file, and the constants of the module."""
+def _call(path: Path, *names: str) -> tuple[dict[str | None, ast.expr], dict[str, ast.expr]]:
+    """The keywords of the first call of one of the names in a file, and the constants of the module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     calls = (
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
     )
     constants = {
         target.id: node.value

@@ -25,14 +25,15 @@ LOSSES = {
     "lm": "mean of -ln p over the predicted tokens of a window, in nats; the task reports it as perplexity",
     "minimal-pairs": "ln p(bad sentence) - ln p(good sentence), in nats; below 0 where the good one is more probable",
     "probe": "-ln p(right class) of the fixed probe, in nats",
+    "translation": "mean of -ln p over the tokens of the reference, in nats; the metric nll weighs every token the same",
 }
-# What the demo checkpoints can be used for; translation models have no task yet, classification no demo checkpoint.
+# What the demo checkpoints can be used for; classification has no demo checkpoint.
 FITS = {
     "demo:minilm": ("probe",),
     "demo:smollm2": ("lm", "minimal-pairs", "probe"),
     "demo:distilbert-tagger": ("probe",),
-    "demo:firefox-en-pt": (),
-    "demo:firefox-pt-en": (),
+    "demo:firefox-en-pt": ("translation",),
+    "demo:firefox-pt-en": ("translation",),
     "demo:planted-encoder": (),
     "demo:planted-decoder": ("lm",),  # on texts of its own language
 }

@@ -10,14 +10,14 @@ from headlab.tasks.metrics import Metric, ratio
 
 
 @dataclass(frozen=True)
-class _Ratio(Metric):
+class BestAtOne(Metric):
     """A ratio that is best at 1: its drop is how much farther from 1 it has moved."""
 
     def drop(self, baseline: np.ndarray | float, value: np.ndarray | float) -> np.ndarray | float:
         return np.abs(np.asarray(value) - 1) - np.abs(np.asarray(baseline) - 1)
 
 
-METRIC = _Ratio(
+METRIC = BestAtOne(
     name="length_ratio",
     columns=("bleu_length", "bleu_reference"),
     value=lambda sums: ratio(sums["bleu_length"], sums["bleu_reference"]),
