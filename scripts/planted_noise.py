@@ -119,7 +119,7 @@ def draw(shares: pd.DataFrame, path: Path) -> None:
     table = table.sort_index(ascending=[False, True])
     figure, axes = plt.subplots(figsize=(7.5, 1.2 + 0.2 * len(table)), layout="constrained")
     image = axes.imshow(table.to_numpy(), cmap="RdYlBu", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(table.shape[1]), [f"{level:g}" for level in table.columns])
+    axes.set_xticks(range(table.shape[1]), [f"{level:g}" for level in table.columns], fontsize=8)
     axes.set_yticks(range(len(table)), [row for _, row in table.index], fontsize=7)
     border = sum(bool(expected) for expected, _ in table.index)
     if 0 < border < len(table):
@@ -137,7 +137,8 @@ def signature(seeds: int) -> dict:
     texts = {kind: planted_texts(kind, texts=TEXTS) for kind in KINDS}
     described = planted_model("encoder").describe()
     return {
-        "models": [f"planted-{kind}" for kind in KINDS], "seeds": seeds, "levels": LEVELS, "n_texts": TEXTS, "planting": PLANTING,
+        "models": [f"planted-{kind}" for kind in KINDS], "seeds": seeds, "levels": LEVELS, "n_texts": TEXTS,
+        "planting": PLANTING,
         "sha256": hashlib.sha256((repr(texts) + planted_treebank()).encode()).hexdigest(),
         "dtype": described["dtype"], "torch": described["torch"], "transformers": described["transformers"],
     }  # fmt: skip
