@@ -37,7 +37,18 @@ FORMATS = ("parquet", "csv")
 _TEXT_COLUMNS = ("kind", "labels", "strategy", "ablation", "kinds", "budget", "metric", "split", "run")
 _WHOLE_COLUMNS = ("layer", "head", "kv_group", "n_queries", "seed", "n_removed", "n_heads", "n_examples", "example")
 _NAME_A_RUN = "Name a folder that headlab dump or headlab sweep wrote."
-_OWN_FILES = ("maps.safetensors", "maps.json", "gates.csv", "report.html", "meta.json")
+_OWN_FILES = (
+    "maps.safetensors",
+    "maps.json",
+    "gates.csv",
+    "single.csv",
+    "one_head_per_layer.csv",
+    "areas.csv",
+    "stability.csv",
+    "correlation.csv",
+    "report.html",
+    "meta.json",
+)
 _OWN_PATTERNS = ("rows/*", "translations/*.jsonl", "figures/*.png", "figures/*.svg", "figures/*.pdf")
 
 

@@ -149,20 +149,27 @@ class LeaveOut:
 
     def without(self, removed: Sequence[HeadId | tuple[str, int, int]]) -> np.ndarray:
         """Losses with each of the heads removed alone, (removed, examples), float64."""
-        rows = np.empty((len(removed), len(self.complete)))
+        rows = np.empty((len(removed), *self.complete.shape))
         places: dict[tuple[str, int], list[int]] = {}
         for place, (kind, layer, _) in enumerate(removed):
             places.setdefault((kind, layer), []).append(place)
         for site in self.heads.sites:
             mine = places.get(site.key, [])
-            step = self._masks_in_a_pass(site)
-            for start in range(0, len(mine), step):
-                part = mine[start : start + step]
-                keep = torch.ones(len(part), site.n_heads, dtype=torch.bool)
-                for row, place in enumerate(part):
-                    keep[row, removed[place][2]] = False
-                for place, found in zip(part, self.under(site, keep), strict=True):
-                    rows[place] = _numbers(found)
+            keep = torch.ones(len(mine), site.n_heads, dtype=torch.bool)
+            keep[range(len(mine)), [removed[place][2] for place in mine]] = False
+            rows[mine] = self.under_masks(site, keep)
+        return rows
+
+    def under_masks(self, site: Site, keep: Tensor) -> np.ndarray:
+        """Losses under masks of one layer's heads, `keep` (masks, heads of the site): (masks, examples), float64.
+
+        A loss that gives more than one number for an example gives them here, (masks, examples, numbers).
+        """
+        step = self._masks_in_a_pass(site)
+        rows = np.empty((len(keep), *self.complete.shape))
+        for start in range(0, len(keep), step):
+            for place, found in enumerate(self.under(site, keep[start : start + step]), start):
+                rows[place] = _numbers(found)
         return rows
 
     def under(self, site: Site, keep: Tensor) -> list[Tensor]:

@@ -21,6 +21,7 @@ from headlab.cli.options import (
     require,
 )
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
+from headlab.cli.sweep_options import SweepOptions
 from headlab.cli.training import TrainOptions
 
 if TYPE_CHECKING:
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
 
 DEFAULT_BUDGETS = "0,10%,20%,30%,40%,50%,60%,70%,80%,90%"
 WITHIN = ("model", "layer", "kind")
-ABLATIONS = ("zero", "mean")
 SHOWN_ROWS = 30
 
 TaskName = Annotated[str, typer.Option("--task", help="See `headlab list tasks`.", show_default=False)]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results.", show_default=False)]
 Scores = Annotated[str, typer.Option("--scores", help="A,B: each orders the heads (`headlab list scores`).")]
-Ablation = Annotated[str, typer.Option("--ablation", help="What takes the place of a removed head: zero or mean.")]
+Ablation = Annotated[
+    str, typer.Option("--ablation", help="In a removed head's place: zero, mean, resample or uniform.")
+]
 Budgets = Annotated[str, typer.Option("--budgets", help="How many heads go: numbers or per cents.")]
 Within = Annotated[str, typer.Option("--within", help="model, or equal shares of each layer or kind.")]
 Kinds = Annotated[str | None, typer.Option("--kinds", help="Remove only encoder, decoder or cross heads (A,B).")]
@@ -47,7 +49,7 @@ Split = Annotated[str, typer.Option("--split", help="Choose on one part, judge o
 
 def sweep(
     model: Model, opened: ModelOptions, data: DataOptions, translation: TranslationOptions, training: TrainOptions,
-    run: RunOptions, talk: TalkOptions, task: TaskName, out: Out,
+    more: SweepOptions, run: RunOptions, talk: TalkOptions, task: TaskName, out: Out,
     scores: Scores = "gradient", ablation: Ablation = "zero", budgets: Budgets = DEFAULT_BUDGETS,
     within: Within = "model", kinds: Kinds = None, seeds: Seeds = 3, split: Split = "50:50", json: Json = False,
 ) -> None:  # fmt: skip
@@ -56,19 +58,29 @@ def sweep(
 
     wanted = Wanted(task, scores, ablation, budgets, within, kinds, seeds)
     training.check()
+    more.check(wanted)
     opening.check_folder(out)
     with Progress(quiet=talk.quiet) as progress:
         progress.step(f"opening {model} and the task {task}")
         opened_task = opening.open_task(task, model, opened, data, seed=run.seed, split=split, **translation.given())
-        curve = _sweep(opened_task, wanted, training, out, run, progress)
+        if more.single or more.one_head_per_layer:
+            shown = more.tables_of_layers(opened_task, wanted, out, run, progress)
+        else:
+            shown = curve = _sweep(opened_task, wanted, training, more, out, run, progress)
     from headlab.cli.dump import files
 
     if json:
-        print_json({"paths": files(out), "sweep": rows(curve)})
+        name = "single" if more.single else "one_head_per_layer" if more.one_head_per_layer else "sweep"
+        print_json({"paths": files(out), name: rows(shown)})
         return
     print_paths(files(out))
     print()
+    if more.single or more.one_head_per_layer:
+        print(more.text(shown, SHOWN_ROWS))
+        return
     print(table_text(curve_table(curve), n=SHOWN_ROWS))
+    print()
+    print(table_text(more.areas(out)))
 
 
 class Wanted:
@@ -77,15 +89,16 @@ class Wanted:
     def __init__(
         self, task: str, scores: str, ablation: str, budgets: str, within: str, kinds: str | None, seeds: int
     ) -> None:
-        from headlab.attention.masks import KINDS
+        from headlab.attention.masks import ABLATIONS, KINDS
         from headlab.errors import unknown_name
         from headlab.pruning.budgets import budget_size, parse_budgets
         from headlab.registry import Registry
+        from headlab.scores._names import require_score
 
         require(Registry("headlab.tasks", "task", hyphenated=True), task)
         self.scores = [name for name in names(scores) if name != "random"]  # random orders are always there
         for name in self.scores:
-            require(Registry("headlab.scores", "score"), name)
+            require_score(name)
         self.budgets = parse_budgets(budgets)
         for budget in self.budgets:
             budget_size(budget, 1 << 30)  # shares out of range and what is no budget; counts wait for the model
@@ -100,8 +113,9 @@ class Wanted:
 
 
 def _sweep(
-    task: Task, wanted: Wanted, training: TrainOptions, out: Path, run: RunOptions, progress: Progress
-) -> pd.DataFrame:
+    task: Task, wanted: Wanted, training: TrainOptions, more: SweepOptions, out: Path, run: RunOptions,
+    progress: Progress,
+) -> pd.DataFrame:  # fmt: skip
     """Scores, then the sweep, then figures; whatever an interrupted run of the same signature left is used."""
     from headlab.attention.heads import Heads
     from headlab.cli.opening import command_line
@@ -116,17 +130,19 @@ def _sweep(
     for budget in wanted.budgets:
         if budget_size(budget, n_heads) == 0 and budget_size(budget, 1 << 30) > 0:
             print(f"Warning: the budget {budget} of {n_heads} heads removes no head.", file=sys.stderr)
-    signature = _signature(task, wanted, run) | training.signature()
+    signature = _signature(task, wanted, run) | training.signature() | more.signature()
     state = open_run(out, signature, run.overwrite, command=command_line())
-    table = _head_table(heads, task, wanted, out if state == "resume" else None, run, progress)
+    table = _head_table(heads, task, wanted, more, out, state == "resume", run, progress)
     save_table(table, out, "heads", run.format.value)
+    orderings = _orderings(table, wanted, more, heads, run.seed)
     progress.step("removing heads")
     curve = sweep_heads(
-        heads, task, _orderings(table, wanted, run.seed), wanted.budgets, ablation=wanted.ablation, seeds=wanted.seeds,
-        seed=run.seed, finetuning=training.finetuning(run.seed), run=out, progress=progress,
+        heads, task, orderings, wanted.budgets, ablation=wanted.ablation, seeds=wanted.seeds, seed=run.seed,
+        finetuning=training.finetuning(run.seed), compensate=more.compensate, run=out, progress=progress,
     )  # fmt: skip
     curve = training.with_gates(curve, heads, task, out, run, progress, seeds=wanted.seeds, kinds=wanted.kinds)
     save_table(curve, out, "sweep", run.format.value)
+    more.after(curve, wanted, heads, task, out, run, progress)
     progress.step("drawing")
     write_brief(out)
     notes = {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
@@ -141,30 +157,38 @@ def _signature(task: Task, wanted: Wanted, run: RunOptions) -> dict[str, Any]:
 
 
 def _head_table(
-    heads: Heads, task: Task, wanted: Wanted, earlier: Path | None, run: RunOptions, progress: Progress
-) -> pd.DataFrame:
+    heads: Heads, task: Task, wanted: Wanted, more: SweepOptions, out: Path, resumed: bool, run: RunOptions,
+    progress: Progress,
+) -> pd.DataFrame:  # fmt: skip
     """Statistics, labels and scores on the select split; those that an earlier part of the run has are taken over."""
     from headlab.labels import default_labels
     from headlab.scores import score
-    from headlab.tables import load_table, table_path
+    from headlab.tables import load_table, save_table, table_path
 
-    if earlier and table_path(earlier, "heads"):
-        table = load_table(earlier, "heads")
+    if resumed and table_path(out, "heads"):
+        table = load_table(out, "heads")
     else:
         progress.step("observing")
         table = heads.observe(list(task.batches("select")), default_labels(), seed=run.seed, progress=progress)
+        save_table(table, out, "heads", run.format.value)
     for name in wanted.scores or ["random"]:
         column = f"score_{name}"
         if column not in table.columns:
             progress.step(f"scoring by {name}")
-            table[column] = score(name, heads, task, ablation=wanted.ablation, seed=run.seed, progress=progress)
+            kept = {"table": table, "progress": progress, **more.journal(name, task, wanted, out, run)}
+            found = score(more.searched(name), heads, task, ablation=wanted.ablation, seed=run.seed, **kept)
+            table[column] = found.to_numpy()
+            save_table(table, out, "heads", run.format.value)  # a score that is done is not lost
     return table
 
 
-def _orderings(table: pd.DataFrame, wanted: Wanted, seed: int) -> list[Any]:
+def _orderings(table: pd.DataFrame, wanted: Wanted, more: SweepOptions, heads: Heads, seed: int) -> list[Any]:
     """One ordering for each score; where only random ones are asked for, the first of them, as the sweep wants one."""
     from headlab.pruning.orderings import order
 
+    groups = heads.kv_groups if more.unit == "group" else None
+    common: dict[str, Any] = {"within": wanted.within, "kinds": wanted.kinds, "groups": groups}
+    common["keep_at_least"] = more.keep_at_least
     if not wanted.scores:
-        return [order(table["score_random"], within=wanted.within, kinds=wanted.kinds, seed=seed)]
-    return [order(table[f"score_{name}"], within=wanted.within, kinds=wanted.kinds) for name in wanted.scores]
+        return [order(table["score_random"], seed=seed, **common)]
+    return [order(table[f"score_{name}"], **common) for name in wanted.scores]

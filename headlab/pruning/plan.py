@@ -10,11 +10,13 @@ from headlab.attention.masks import HeadMask
 from headlab.errors import UsageError
 from headlab.pruning.budgets import Budget, budget_text, parse_budgets
 from headlab.pruning.orderings import Ordering, order
-from headlab.scores import score
+from headlab.scores import matched_random, score
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
     from headlab.tasks import Task
+
+LABEL, MATCHED = "label:", "matched:"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ def plan(
 ) -> list[Cell]:
     """Every cell of a sweep: the orderings in the order given, then `seeds` random orders of the same heads.
 
+    An ordering by label is followed by its own control, `matched:<label>`: random heads of the same layers. Whole KV
+    groups and heads that stay in each layer hold for random orders as well.
+
     Deterministic orderings carry the sweep's `seed`; the random ones have `seed`, `seed + 1` and so on. Raises
     UsageError for no ordering, for two that a table could not tell apart, for no random control, and for budgets
     out of range.
@@ -49,7 +54,9 @@ def plan(
         raise UsageError(f"{seeds} random orders are no control.", "Ask for at least 1; 3 or more give a band.")
     _require_comparable(given)
     amounts = parse_budgets(budgets)
-    everything = _distinct([*given, *_controls(heads, task, given, range(seed, seed + seeds))], seed)
+    several = range(seed, seed + seeds)
+    matched = [control for one in given for control in _matched(heads, one, amounts, several)]
+    everything = _distinct([*given, *matched, *_controls(heads, task, given, several)], seed)
     return [
         Cell(
             strategy=ordering.name,
@@ -67,6 +74,9 @@ def plan(
 def _require_comparable(orderings: Sequence[Ordering]) -> None:
     if not orderings:
         raise UsageError("There is no ordering to sweep.", "Give at least one: order(scores).")
+    if len({(ordering.sizes is None, ordering.keep_at_least) for ordering in orderings}) > 1:
+        raise UsageError("The orderings differ in what goes together or stays, so they have no common control.",
+                         "Order all of them with the same groups and keep_at_least.")  # fmt: skip
     if len({ordering.within for ordering in orderings}) > 1:
         raise UsageError(
             "The orderings differ in `within`, which the table of a sweep does not tell apart.",
@@ -82,8 +92,24 @@ def _controls(heads: Heads, task: Task, orderings: Sequence[Ordering], seeds: It
         ranks = score("random", heads, task, seed=seed)
         for chosen, ordering in choices.items():
             kept = ranks[[tuple(head) in chosen for head in ranks.index]]
-            controls.append(order(kept, ordering.within, seed=seed))
+            groups = None if ordering.sizes is None else heads.kv_groups
+            keep = ordering.keep_at_least
+            controls.append(order(kept, ordering.within, seed=seed, keep_at_least=keep, groups=groups))
     return controls
+
+
+def _matched(heads: Heads, ordering: Ordering, budgets: Sequence[Budget], seeds: Iterable[int]) -> list[Ordering]:
+    """For an order by label, random heads of the same layers as its largest cut has, one order per seed."""
+    if not ordering.name.startswith(LABEL) or ordering.sizes is not None or ordering.keep_at_least:
+        return []
+    chosen = max((ordering.cut(budget) for budget in budgets), key=len)
+    found = []
+    for seed in seeds:
+        drawn = matched_random(chosen, heads.index, seed)
+        rest = [head for head in ordering.heads if head not in set(drawn)]
+        name = MATCHED + ordering.name.removeprefix(LABEL)
+        found.append(Ordering((*drawn, *rest), name, ordering.within, seed))
+    return found
 
 
 def _distinct(orderings: Sequence[Ordering], seed: int) -> list[Ordering]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from headlab.errors import HeadlabError
 
@@ -46,6 +47,15 @@ def paired_bootstrap(
     if n_examples < 2:
         table[["ci_low", "ci_high"]] = np.nan
     return table.swaplevel().sort_index(level="mask", sort_remaining=False)
+
+
+def aligned_sums(
+    tables: Sequence[pd.DataFrame], columns: list[str], resamples: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of the columns over all examples, (runs, columns), and over drawn ones, (resamples, runs, columns)."""
+    runs = _aligned(tables, columns)
+    drawn = np.concatenate([_sums(weights, runs) for weights in _weights(len(runs), resamples, seed)])
+    return runs.sum(axis=0), drawn
 
 
 def _aligned(tables: Sequence[pd.DataFrame], columns: list[str]) -> np.ndarray:
@@ -96,3 +106,49 @@ def _compare(metric: Metric, columns: list[str], whole: np.ndarray, drawn: np.nd
         },
         index=pd.RangeIndex(value.shape[1] - 1, name="mask"),
     )
+
+
+def paired_p(whole: pd.DataFrame, masked: pd.DataFrame, metric: Metric, *, resamples: int = RESAMPLES) -> float:
+    """Two-sided p of "the mask changes nothing", from the same examples with and without it.
+
+    Metrics that are a mean over examples or follow from a sum over a fixed count (accuracy, loss, perplexity):
+    Student's paired t test of the summed column, exact sign test where all changes are of one size (right or wrong).
+    Other metrics (BLEU): the drop over its bootstrap standard error against the normal distribution. 1 where no
+    example changes, NaN where a value is.
+    """
+    if len(metric.columns) > 2:
+        return _bootstrap_p(whole, masked, metric, resamples)
+    column = metric.columns[0]
+    change = (masked[column] - whole[column]).to_numpy(dtype=float)
+    if np.isnan(change).any():
+        return float("nan")
+    moved = change[change != 0]
+    if not len(moved):
+        return 1.0
+    if np.ptp(np.abs(moved)) == 0:
+        return float(stats.binomtest(int((moved > 0).sum()), len(moved)).pvalue)
+    return float(stats.ttest_1samp(change, 0.0).pvalue)
+
+
+def _bootstrap_p(whole: pd.DataFrame, masked: pd.DataFrame, metric: Metric, resamples: int) -> float:
+    columns = list(metric.columns)
+    runs = _aligned([whole, masked], columns)
+    with np.errstate(all="ignore"):
+        sums = np.concatenate([_sums(weights, runs) for weights in _weights(len(runs), resamples, 0)])
+        values = np.asarray(metric.value({c: sums[..., i] for i, c in enumerate(columns)}), dtype=float)
+        total = runs.sum(axis=0)
+        found = np.asarray(metric.value({c: total[:, i] for i, c in enumerate(columns)}), dtype=float)
+    drop, spread = float(found[1] - found[0]), float(np.std(values[:, 1] - values[:, 0]))
+    if spread == 0 or np.isnan(drop):
+        return float("nan") if np.isnan(drop) else float(drop == 0)
+    return float(2 * stats.norm.sf(abs(drop) / spread))
+
+
+def adjusted(p: np.ndarray) -> np.ndarray:
+    """Benjamini-Hochberg adjusted p values; NaN stays and counts as no test."""
+    p = np.asarray(p, dtype=float)
+    found = np.full(p.shape, np.nan)
+    there = ~np.isnan(p)
+    if there.any():
+        found[there] = stats.false_discovery_control(p[there], method="bh")
+    return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from headlab.attention.masks import HeadMask
+from headlab.attention.masks import ABLATIONS, HeadMask
 from headlab.errors import unknown_name
 from headlab.pruning.budgets import Budget
 from headlab.pruning.evaluations import MaskedRun, examples_table, read_run, run_key, write_run
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headlab.attention.heads import Heads
     from headlab.tasks import Task
 
-ABLATIONS = ("zero", "mean")
+COMPENSATED = " + mean bias"  # what a strategy's name ends in where its heads' mean outputs are kept
 Progress = Callable[[int, int, str], None]  # (masks done, masks in all, what comes next)
 Judged = tuple[HeadMask, Finetuning | None]  # a mask, and what was trained under it before it was judged
 
@@ -42,6 +42,7 @@ def sweep(
     seeds: int = 3,
     seed: int = 0,
     finetuning: Finetuning | None = None,
+    compensate: str | None = None,
     run: str | Path | None = None,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
@@ -55,8 +56,10 @@ def sweep(
     With `run`, a folder, each finished mask is written at once and read again by the next call, and the per-example
     statistics are left there as the `examples` table. With `finetuning` the remaining weights are trained after each
     cut and put back after it has been judged; budget 0 shows what the training alone does, the baseline is the model
-    as it is, and a column `finetuning_steps` says so. Mean ablation puts a head's mean output over the "select"
-    split in its place. Raises UsageError for orderings, budgets, ablations and splits that cannot be, and for heads
+    as it is, and a column `finetuning_steps` says so. Mean and resample ablation take what stands in a head's place
+    from the "select" split. `compensate="mean"` adds every strategy once more with its heads' mean outputs folded into
+    the projections' biases, which is mean ablation (headlab.pruning.compensation proves it); their names end in
+    ` + mean bias`. Raises UsageError for orderings, budgets, ablations and splits that cannot be, and for heads
     of another model than the task's.
     """
     if ablation not in ABLATIONS:
@@ -65,12 +68,19 @@ def sweep(
     task.split(split)  # refuses an unknown split before anything is run
     if finetuning is not None:
         finetuning.check()
+    if compensate not in (None, "mean"):
+        raise unknown_name("compensation", compensate, ("mean",))
     cells = plan(heads, task, orderings, budgets, seeds=seeds, seed=seed)
-    runs = _evaluate(heads, task, cells, ablation, split, finetuning, run, progress)
-    table = _table(cells, runs, task, ablation=ablation, split=split, finetuning=finetuning, seed=seed)
+    tables: list[pd.DataFrame] = []
+    kept: dict[str, MaskedRun] = {}
+    for way in [ablation] if compensate is None else [ablation, "mean"]:
+        runs = _evaluate(heads, task, cells, way, split, finetuning, run, progress)
+        table = _table(cells, runs, task, ablation=way, split=split, finetuning=finetuning, seed=seed)
+        tables.append(table if not tables else table.assign(strategy=table["strategy"] + COMPENSATED))
+        kept |= {found.key: found for found in runs.values()}
     if run is not None:
-        save_table(examples_table(list(runs.values())), run, "examples")
-    return table
+        save_table(examples_table(list(kept.values())), run, "examples")
+    return pd.concat(tables, ignore_index=True)
 
 
 def _evaluate(
@@ -83,15 +93,15 @@ def _evaluate(
         labels.setdefault((cell.mask, finetuning), f"{cell.strategy} {cell.budget}")
     signature = task.signature()
     runs: dict[Judged, MaskedRun] = {}
-    means: Mapping[tuple[str, int], Any] | None = None
+    means: Any = None
     for (mask, how), label in labels.items():
         if progress:
             progress(len(runs), len(labels), label)
         key = run_key(mask, ablation, split, signature if how is None else {**signature, **how.signature()})
         found = read_run(folder, key) if folder is not None else None
         if found is None:
-            if mask.removed and ablation == "mean" and means is None:
-                means = heads.mean_outputs(task.batches("select"))
+            if mask.removed and ablation in ("mean", "resample") and means is None:
+                means = _replacements(heads, task, ablation)
             with contextlib.nullcontext() if folder is None else task.keeping(folder, key):
                 found = _evaluate_one(heads, task, mask, how, ablation, means, split, key)
             if folder is not None:
@@ -100,6 +110,11 @@ def _evaluate(
     if progress:
         progress(len(runs), len(labels), "done")
     return runs
+
+
+def _replacements(heads: Heads, task: Task, ablation: str) -> Any:
+    batches = task.batches("select")
+    return heads.mean_outputs(batches) if ablation == "mean" else heads.replacements(ablation, batches)
 
 
 def _evaluate_one(
