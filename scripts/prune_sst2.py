@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 import headlab
 from headlab.pruning.ladder import Ladder, ladder
@@ -187,6 +188,15 @@ def agreement(gates: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def wide(draw: Any, table: pd.DataFrame, name: str) -> Figure:
+    """A figure of many lines, their names beside it."""
+    figure = Figure(figsize=(figures.TWO_COLUMNS, 3.2), layout="constrained")
+    axes = figure.subplots()
+    draw(table, name, ax=axes)
+    axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
 def rungs(learned: list[Ladder]) -> pd.DataFrame:
     """Per level of the learned gates: open heads and drops, mean and range over seeds, soft against hard gates."""
     lines = []
@@ -247,8 +257,8 @@ def write(
     for name, frame in frames.items():
         write_atomically(out / f"{name}.csv", frame.to_csv(index=False, float_format="%.6g"))
     for name in ("accuracy", "loss"):
-        figures.save_figure(figures.pruning_curve(curve, name), out / f"curve-{name}", ["png"])
-        figures.save_figure(figures.pareto(everything, name), out / f"pareto-{name}", ["png"])
+        figures.save_figure(wide(figures.pruning_curve, curve, name), out / f"curve-{name}", ["png"])
+        figures.save_figure(wide(figures.pareto, everything, name), out / f"pareto-{name}", ["png"])
     write_atomically(out / "README.md", notes(frames, learned, options))
     settings = {"budgets": BUDGETS, "penalties": PENALTIES, "keeps": KEEPS, "seeds": options.seeds,
                 "tune_steps": options.tune_steps, "scores": options.scores, "settings": SETTINGS}  # fmt: skip

@@ -147,8 +147,10 @@ def _curves(run: Run) -> Iterator[Picture]:
     if run.sweep is None or run.sweep.empty:
         return
     settings = ["kinds", "ablation", "split"]
-    several = run.sweep.groupby(settings, dropna=False).ngroups > 1
-    for (kinds, ablation, split), rows in run.sweep.groupby(settings, sort=False, dropna=False):
+    # Rungs of learned gates (`penalty=0.01`) are single points, not cuts of one order.
+    sweep = run.sweep[~run.sweep["budget"].astype(str).str.contains("=")]
+    several = sweep.groupby(settings, dropna=False).ngroups > 1
+    for (kinds, ablation, split), rows in sweep.groupby(settings, sort=False, dropna=False):
         for metric in dict.fromkeys(rows["metric"]):
             stem = "-".join(["curve", str(metric), *([str(kinds), str(ablation), str(split)] if several else [])])
             title = define(str(metric)).title

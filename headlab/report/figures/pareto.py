@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 
 from headlab.errors import DataError, unknown_name
 from headlab.report.definitions import define
-from headlab.report.figures.style import COLOURS, GREY, ONE_COLUMN, figure_of, new_figure, styled
+from headlab.report.figures.style import COLOURS, GREY, MORE_COLOURS, ONE_COLUMN, figure_of, new_figure, styled
+
+_COLOURS = (*COLOURS, *MORE_COLOURS)
 
 
 def pareto_front(rows: pd.DataFrame) -> pd.DataFrame:
@@ -37,10 +39,10 @@ def pareto(sweep: pd.DataFrame, metric: str | None = None, *, ax: Axes | None = 
     rows = rows[np.isfinite(rows["drop"].astype(float))]
     axes = new_figure(ONE_COLUMN, 2.6).subplots() if ax is None else ax
     strategies = list(dict.fromkeys(rows["strategy"].astype(str)))
-    for i, strategy in enumerate(s for s in strategies if s != "random"):
-        _points(axes, rows[rows["strategy"] == strategy], strategy, COLOURS[i % len(COLOURS)])
-    if "random" in strategies:
+    if "random" in strategies:  # first, so that no control hides what it is the control of
         _points(axes, rows[rows["strategy"] == "random"], "random", GREY)
+    for i, strategy in enumerate(s for s in strategies if s != "random"):
+        _points(axes, rows[rows["strategy"] == strategy], strategy, _COLOURS[i % len(_COLOURS)])
     front = pareto_front(rows)
     axes.plot(100 * front["n_removed"] / front["n_heads"], front["drop"], color="black", linewidth=1,
               drawstyle="steps-pre", label="none does better", gid="front", zorder=1)  # fmt: skip
