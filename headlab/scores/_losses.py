@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,15 +21,19 @@ if TYPE_CHECKING:
 class Losses:
     """The task's loss per example of one split under any mask; each mask is run once.
 
-    Batches are made anew for every pass, so that memory does not grow with the number of texts. Raises DataError where
-    the split has no examples.
+    Batches are made anew for every pass, so that memory does not grow with the number of texts. Mean losses that a
+    `journal` holds are not computed again, and those that are computed go there at once. Raises DataError where the
+    split has no examples.
     """
 
-    def __init__(self, heads: Heads, task: Task, split: str, ablation: str = "zero", seed: int = 0) -> None:
+    def __init__(
+        self, heads: Heads, task: Task, split: str, ablation: str = "zero", seed: int = 0,
+        journal: MutableMapping[str, list] | None = None,
+    ) -> None:  # fmt: skip
         self.heads, self.task, self.split = heads, task, split
         self.ablation, self.seed = ablation, seed
         self._means: Any = None
-        self._known: dict[HeadMask, float] = {}
+        self._known: MutableMapping[str, list] = {} if journal is None else journal
 
     def of(self, mask: HeadMask) -> np.ndarray:
         """Loss of every example, (examples,), in the order of the split's batches."""
@@ -41,9 +45,10 @@ class Losses:
 
     def mean(self, mask: HeadMask) -> float:
         """Mean loss under a mask, remembered."""
-        if mask not in self._known:
-            self._known[mask] = float(self.of(mask).mean())
-        return self._known[mask]
+        key = f"{self.split} {self.ablation} {self.seed} without {mask.to_text() or 'none'}"
+        if key not in self._known:
+            self._known[key] = [float(self.of(mask).mean())]
+        return self._known[key][0]
 
     def without(self, removed: Any) -> float:
         """Mean loss without some heads."""

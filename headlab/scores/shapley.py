@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ FEWEST = 8  # orders before the standard errors are believed
 def score(
     heads: Heads, task: Task, *, split: str = "select", ablation: str = "zero", seed: int = 0, permutations: int = 64,
     precision: float = 0.01, truncation: float = 0.01, exact: bool | None = None, progress: Progress | None = None,
-    **_: Any,
+    journal: MutableMapping[str, list] | None = None, **_: Any,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Shapley value of the negative mean loss, (heads,), in the units of the loss; below 0 the head does harm.
 
@@ -38,11 +39,12 @@ def score(
     is then spread over the heads still there, so that the values always sum to loss(no head) - loss(all heads). It
     stops after `permutations` orders, or (`precision`) when every standard error, of the draw of orders, is within
     that share of the total. Models of up to 8 heads are computed exactly (`exact` decides otherwise). A NaN under a
-    mask makes its heads NaN. Raises UsageError for fewer than 2 permutations.
+    mask makes its heads NaN. Mean losses that a `journal` (a mapping) holds are not computed again. Raises UsageError
+    for fewer than 2 permutations.
     """
     if permutations < 2:
         raise UsageError(f"{permutations} orders give no standard error.", "Ask for at least 2 permutations.")
-    losses = Losses(heads, task, split, ablation, seed)
+    losses = Losses(heads, task, split, ablation, seed, journal)
     names = [tuple(head) for head in heads.index]
     if exact or (exact is None and len(names) <= EXACT_UP_TO):
         return _exact(losses, names, progress), np.zeros(len(names))

@@ -83,6 +83,22 @@ def test_a_split_without_examples_is_refused(judged, name):
         score(name, heads, empty, split="report", **settings(name))
 
 
+@pytest.mark.parametrize("name", ["greedy_ablation", "shapley", "ablation"])
+def test_what_a_journal_holds_is_not_computed_again(judged, name):
+    """A run that was killed goes on where it was."""
+    _, heads, task = judged
+    journal: dict[str, list] = {}
+    whole = score(name, heads, task, journal=journal, **settings(name))
+    assert len(journal) > len(heads.index) - 1
+    half = dict(list(journal.items())[: len(journal) // 2])
+    pd.testing.assert_series_equal(score(name, heads, task, journal=half, **settings(name)), whole, atol=1e-6)
+    assert set(half) == set(journal)
+    if name != "ablation":
+        task.passes = 0
+        pd.testing.assert_series_equal(score(name, heads, task, journal=journal, **settings(name)), whole)
+        assert task.passes == 0
+
+
 def test_resampling_needs_two_examples(judged):
     _, heads, task = judged
     with pytest.raises(DataError, match="at least 2 examples"):

@@ -12,22 +12,17 @@ from headlab.cli.list_names import entries
 from headlab.errors import UsageError
 from headlab.scores import SCORES, require_score, variants
 
+GOOD = ("gradient", "gradient:per-token", "gradient:per-token:layer-normalised", "fisher", "ablation:uniform",
+        "label:induction", "label:syntactic:det:dependent-head")  # fmt: skip
+BAD = {"gradiant": "gradient", "gradient:per-tokens": "per-token", "random:mean": "no variants", "label": "label:"}
 
-@pytest.mark.parametrize("name", ["gradient", "gradient:per-token", "gradient:per-token:layer-normalised", "fisher",
-                                  "ablation:uniform", "label:induction", "label:syntactic:det:dependent-head"])  # fmt: skip
+
+@pytest.mark.parametrize("name", GOOD)
 def test_names_that_score_takes_are_known_beforehand(name):
     require_score(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("gradiant", "gradient"),
-        ("gradient:per-tokens", "per-token"),
-        ("random:mean", "no variants"),
-        ("label", "label:"),
-    ],
-)
+@pytest.mark.parametrize(("name", "said"), BAD.items())
 def test_other_names_answer_with_what_there_is(name, said):
     with pytest.raises(UsageError) as caught:
         require_score(name)
