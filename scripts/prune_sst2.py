@@ -21,12 +21,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import headlab
-from headlab.pruning.ladder import Ladder, ladder
+from headlab.pruning.ladder import Ladder, Training, ladder
 from headlab.pruning.orderings import Ordering
 from headlab.pruning.significance import paired_bootstrap
 from headlab.pruning.training import Finetuning, finetuned
 from headlab.report import figures
-from headlab.scores._gates import Training
 from headlab.tables import open_run, save_table, write_atomically, write_meta
 from headlab.tasks.metrics import metric
 

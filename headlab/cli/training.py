@@ -84,8 +84,7 @@ class TrainOptions:
         """The sweep's table with the rungs of the ladders below it; the gates themselves go into gates.csv."""
         import pandas as pd
 
-        from headlab.pruning.ladder import ladder
-        from headlab.scores._gates import Training
+        from headlab.pruning.ladder import Training, ladder
         from headlab.tables import write_atomically
 
         made = []

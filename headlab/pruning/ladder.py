@@ -17,7 +17,8 @@ from headlab.pruning.evaluations import MaskedRun, examples_table, run_key
 from headlab.pruning.rungs import Rung, climb, evaluated, make_gates
 from headlab.pruning.significance import paired_bootstrap
 from headlab.scores import require_one_model
-from headlab.scores._gates import Training, break_even, gated_heads
+from headlab.scores._gates import Training as Training  # part of what a caller of ladder needs
+from headlab.scores._gates import break_even, gated_heads
 from headlab.scores._gates_hard_concrete import p_one, p_open
 from headlab.tables import SWEEP_COLUMNS, load_table, save_table, table_path
 from headlab.tasks.metrics import metric
