@@ -168,10 +168,22 @@ def test_shapley_stops_early_when_it_is_precise_enough(planted):
         score("shapley", *planted, permutations=1)
 
 
+def test_relevance_of_the_sum_is_what_each_head_adds_to_the_logit(planted):
+    """What follows is a sum but for the pair, whose tanh is shared out as its arguments are."""
+    heads, task = planted
+    found = score("lrp:raw", heads, task, split="all")
+    y, eps = task.sign.numpy(), task.noise.numpy()
+    pair = 1.5 * np.tanh(4.0)
+    parts = np.stack([2.5 * y, pair * y, pair * y, 0 * y, -0.8 * y, 3 + 0 * y, 0.3 * eps], 1)
+    margin = (parts.sum(1) - 3) * y
+    slope = y / (1 + np.exp(margin))  # of minus the loss, with respect to the logit
+    assert by_name(found) == pytest.approx((parts * slope[:, None]).mean(0), abs=1e-6)
+
+
 # ---- what the module does not have
 
 
-@pytest.mark.parametrize("name", ["magnitude", "confidence", "attattr", "output_norm", "lrp"])
+@pytest.mark.parametrize("name", ["magnitude", "confidence", "attattr", "output_norm"])
 def test_scores_that_need_more_than_a_gate_say_what_is_missing(planted, name):
     with pytest.raises(UnsupportedModelError) as caught:
         score(name, *planted)
