@@ -331,6 +331,14 @@ def test_train_gates_adds_the_rungs_to_the_table(tiny_classifier, tmp_path, caps
     assert not (tmp_path / "run" / "gates.csv").exists()
 
 
+def test_gates_are_scores_like_any_other(tiny_classifier, tmp_path, capsys):
+    assert command(tiny_classifier, tmp_path, "--scores", "hard_concrete,exact_k") == 0
+    heads = load_table(tmp_path / "run", "heads")
+    assert heads["score_hard_concrete"].between(0, 1).all() and heads["score_exact_k"].notna().all()
+    sweep = load_table(tmp_path / "run", "sweep")
+    assert set(sweep["strategy"]) == {"hard_concrete", "exact_k", "random"}
+
+
 def test_train_all_fine_tunes_after_every_cut_and_is_another_run(tiny_classifier, tmp_path, capsys):
     assert command(tiny_classifier, tmp_path, "--train", "all", "--steps", "2") == 0
     table = load_table(tmp_path / "run", "sweep")
