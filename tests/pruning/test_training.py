@@ -331,6 +331,7 @@ def test_train_gates_adds_the_rungs_to_the_table(tiny_classifier, tmp_path, caps
     assert not (tmp_path / "run" / "gates.csv").exists()
 
 
+@pytest.mark.filterwarnings("ignore:Every gate closed")
 def test_gates_are_scores_like_any_other(tiny_classifier, tmp_path, capsys):
     assert command(tiny_classifier, tmp_path, "--scores", "hard_concrete,exact_k") == 0
     heads = load_table(tmp_path / "run", "heads")
