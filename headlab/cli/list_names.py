@@ -25,7 +25,7 @@ LOSSES = {
     "lm": "mean of -ln p over the predicted tokens of a window, in nats; the task reports it as perplexity",
     "minimal-pairs": "ln p(bad sentence) - ln p(good sentence), in nats; below 0 where the good one is more probable",
     "probe": "-ln p(right class) of the fixed probe, in nats",
-    "translation": "mean of -ln p over the tokens of the reference, in nats; the metric nll weighs every token the same",
+    "translation": "mean of -ln p over the tokens of the reference, in nats; the metric nll weighs all tokens the same",
 }
 # What the demo checkpoints can be used for; classification has no demo checkpoint.
 FITS = {
