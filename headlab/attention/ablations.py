@@ -86,7 +86,10 @@ def _rows_noted(model: nn.Module) -> Iterator[Callable[[], Rows | None]]:
 
 @contextlib.contextmanager
 def _uniform(model: nn.Module, sites: Sequence[Site], view: View, keep: Keep) -> Iterator[set[tuple[str, int]]]:
-    """Inside, removed heads look at every visible key alike (Kovaleva et al. 2019): values are mixed in equal parts."""
+    """Inside, removed heads look at every visible key alike (Kovaleva et al. 2019): values are mixed in equal parts.
+
+    A learned sink takes nothing then, and a gate on the head's output works on the mix.
+    """
     reached: set[tuple[str, int]] = set()
     met: list[Site] = []
     plain = site_handler(list(sites), lambda site, call: met.append(site), view)
