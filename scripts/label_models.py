@@ -21,6 +21,7 @@ from typing import Any
 import label_experiments as experiments
 import pandas as pd
 import torch
+import transformers
 from label_readme import write_readme
 
 import headlab
@@ -215,7 +216,18 @@ def main() -> None:
             if "no_op" in parts and name in ("tagger", "smollm2"):
                 experiments.no_op(name, checkpoint, batches, options.out)
         print(f"{name}: done", flush=True)
-    write_readme(options.out)
+    describe(options.out)
+
+
+def describe(out: Path) -> None:
+    """README.md, and the signature of the tables of several models; the models' own are in their folders."""
+    files = {"wikitext": "wikitext/wiki2.valid.txt", "treebank": "ud/en_ewt-dev.conllu",
+             "pairs": "ntrex/newstest2019.first1000.en"}  # fmt: skip
+    hashes = {name: hashlib.sha256((data() / file).read_bytes()).hexdigest()[:16] for name, file in files.items()}
+    counts = {"texts": TEXTS, "pairs": PAIRS, "sentences": SENTENCES, "control": experiments.CONTROL}
+    versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
+    write_meta(out, {"data": hashes, "n": counts, "seed": 0, **versions}, command="python scripts/label_models.py")
+    write_readme(out)
 
 
 if __name__ == "__main__":

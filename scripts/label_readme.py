@@ -35,15 +35,36 @@ def write_readme(out: Path) -> None:
         _syntax(out),
         _distances(out),
         _no_op(out),
+        _missing(out),
     ]
     write_atomically(out / "README.md", "\n\n".join(part for part in parts if part) + "\n")
 
 
+def _missing(out: Path) -> str:
+    """Names what the script would have measured and has not been run for."""
+    wanted = {"counts.csv": MODELS, "syntax.csv": MODELS[:2], "distances.csv": MODELS, "no_op.csv": MODELS[1:3]}
+    lacking = []
+    for name, models in wanted.items():
+        there = set(pd.read_csv(out / name)["model"]) if (out / name).exists() else set()
+        lacking += [f"{name} of {model}" for model in models if model not in there]
+    lacking += [name for name in ("sinks.csv", "copies.csv") if not (out / name).exists()]
+    return f"## Not measured yet\n\n{', '.join(lacking)}." if lacking else ""
+
+
 def _table(rows: pd.DataFrame) -> str:
     """Markdown; numbers as they stand in text."""
-    cells = rows.map(lambda value: "" if pd.isna(value) else f"{value:.3f}" if isinstance(value, float) else str(value))
+    cells = rows.map(_written)
     lines = [list(map(str, rows.columns)), ["---"] * rows.shape[1], *cells.to_numpy().tolist()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _written(value: object) -> str:
+    """Three digits behind the point; small numbers by their size, so that no p is 0."""
+    if not isinstance(value, float):
+        return str(value)
+    if pd.isna(value):
+        return ""
+    return f"{value:.0e}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"
 
 
 def _counts(out: Path) -> str:
@@ -162,10 +183,13 @@ def _distances(out: Path) -> str:
     if not (out / "distances.csv").exists():
         return ""
     found = pd.read_csv(out / "distances.csv")
+    drawn = found[(found["weights"] == "random") & (found["texts"] == "text") & (found["p"] < 0.05)]
+    models = ", ".join(f"{row.model} ({row.kind})" for row in drawn.itertuples())
+    untrained = f"With random weights layers hold together on text in: {models or 'none'}."
     return (
         "## Heads of one layer are alike, on random tokens too\n\nMean Jensen-Shannon divergence (nats) of two heads "
         "of the same layer and of different layers; p of 2,000 permutations of heads over layers. What holds on random "
-        f"tokens as well is no evidence of linguistic functions.\n\n{_table(found)}"
+        f"tokens as well is no evidence of linguistic functions. {untrained}\n\n{_table(found)}"
     )
 
 
@@ -196,6 +220,7 @@ def _no_op(out: Path) -> str:
     )
 
 
+@figures.style.styled
 def draw_no_op(rows: pd.DataFrame, out: Path) -> None:
     """Left: share of weights and of contributions by layer; right: gradient per key relative to all keys."""
     models = [model for model in ("tagger", "smollm2") if model in set(rows["model"])]
@@ -211,10 +236,11 @@ def draw_no_op(rows: pd.DataFrame, out: Path) -> None:
             right.plot(ratio.index, ratio, color=colour, label=keys)
         right.axhline(1, color=figures.style.GREY, linewidth=0.6)
         right.set_yscale("log")
+        right.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         left.set_title(f"{model}: share by layer (mean of heads)")
-        right.set_title(f"{model}: gradient per key / that of all keys")
+        right.set_title(f"{model}: gradient per key, 1 = mean of all keys")
         for axis in (left, right):
             axis.set_xlabel("layer")
             axis.spines[["top", "right"]].set_visible(False)
-            axis.legend(frameon=False)
+            axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     figures.save_figure(figure, out / "no_op", ["png"])

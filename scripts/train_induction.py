@@ -193,10 +193,12 @@ def summarise(tables: pd.DataFrame, curves: pd.DataFrame, ablations: pd.DataFram
     return pd.DataFrame(rows)
 
 
+@figures.style.styled
 def draw_training(tables: pd.DataFrame, curves: pd.DataFrame, out: Path) -> None:
     """Loss on both copies, and the induction and previous-token scores of all heads, of the first seed."""
     figure = figures.style.new_figure(figures.style.TWO_COLUMNS, 4.6)
     axes = figure.subplots(2, 2, sharex=True)
+    axes[0, 1].sharey(axes[0, 0])
     seed = curves["seed"].min()
     for axis, model in zip(axes[0], ("2-layer", "1-layer"), strict=True):
         for each, own in curves[curves["model"] == model].groupby("seed"):
@@ -215,6 +217,7 @@ def draw_training(tables: pd.DataFrame, curves: pd.DataFrame, out: Path) -> None
     figures.save_figure(figure, out / "training", ["png"])
 
 
+@figures.style.styled
 def draw_ablation(ablations: pd.DataFrame, out: Path) -> None:
     """Rise of the loss on the second copy for every pair of heads, by how many of them are of the circuit."""
     figure = figures.style.new_figure(figures.style.ONE_COLUMN, 2.6)
