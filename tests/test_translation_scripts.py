@@ -1,0 +1,100 @@
+"""The scripts about translation: training stops and goes on, and what a curve affords is counted rightly."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> dict[str, Path]:
+    """Two hundred lines of invented words, and their translation word by word."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefghij"), 4)) for _ in range(40)]
+    lines = [" ".join(rng.choice(words, rng.integers(2, 7))) for _ in range(200)]
+    paths = {"source": tmp_path / "a.txt", "target": tmp_path / "b.txt"}
+    paths["source"].write_text("\n".join(lines) + "\n")
+    paths["target"].write_text("\n".join(line.upper().replace("A", "k") for line in lines) + "\n")
+    return paths
+
+
+def train(script, monkeypatch, corpus: dict[str, Path], out: Path, steps: int = 6) -> None:
+    line = ["train_marian.py", "--out", out, "--steps", steps, "--every", 2]
+    for name, path in corpus.items():
+        first = path.with_suffix(".first")
+        first.write_text("".join(text + "\n" for text in path.read_text().split("\n")[:12]))
+        line += [f"--{name}", path, f"--valid-{name}", first, f"--test-{name}", first]
+    monkeypatch.setattr(sys, "argv", [str(part) for part in line])
+    script.main()
+
+
+def test_a_stopped_training_goes_on_to_the_same_model(load, monkeypatch, corpus, tmp_path, capsys) -> None:
+    from headlab.tasks import task
+
+    script = load("train_marian")
+    out = tmp_path / "model"
+    train(script, monkeypatch, corpus, out)
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["steps"] == 6 and 0 <= whole["bleu"] <= 100 and "case:lc" in whole["sacrebleu"]
+    weights, translations = (out / "model.safetensors").read_bytes(), (out / "test.translations").read_text()
+
+    class Stopped(Exception):
+        pass
+
+    other, saves = tmp_path / "other", []
+    real = script.Training.save
+
+    def stop_after_one(self) -> None:
+        real(self)
+        saves.append(self.step)
+        raise Stopped
+
+    # The vocabulary is made anew by another run; with the first one's, only the training itself is compared.
+    monkeypatch.setattr(script, "make_tokenizer", lambda *_: script.PreTrainedTokenizerFast.from_pretrained(out))
+    monkeypatch.setattr(script.Training, "save", stop_after_one)
+    with pytest.raises(Stopped):
+        train(script, monkeypatch, corpus, other)
+    monkeypatch.setattr(script.Training, "save", real)
+    train(script, monkeypatch, corpus, other)
+    assert saves == [2] and "resumed after step 2" in capsys.readouterr().err
+    assert (other / "model.safetensors").read_bytes() == weights
+    assert (other / "test.translations").read_text() == translations
+
+    judged = task("translation", str(out), source=corpus["source"], reference=corpus["target"], lowercase=True, limit=8)
+    made = judged.translations()["translation"].tolist()
+    assert made == translations.split("\n")[:8]
+    assert judged.signature()["sacrebleu"]["bleu"] == whole["sacrebleu"]
+
+
+def test_files_of_different_length_are_refused(load, monkeypatch, corpus, tmp_path) -> None:
+    corpus["target"].write_text("one\n")
+    with pytest.raises(SystemExit, match="differ in length"):
+        train(load("train_marian"), monkeypatch, corpus, tmp_path / "model")
+
+
+def test_what_a_curve_affords_is_counted_to_the_first_failure(load) -> None:
+    shared = load("translation_experiments")
+    drops = {0: (0, 0, 0), 4: (0.1, -0.3, 0.4), 8: (0.3, 0.0, 0.7), 12: (0.2, -0.1, 0.5), 16: (2.0, 1.5, 2.5)}
+    rows = [
+        {"strategy": "gradient", "seed": 0, "kinds": "encoder", "metric": "bleu", "n_removed": n, "n_heads": 48,
+         "drop": drop, "ci_low": low, "ci_high": high}
+        for n, (drop, low, high) in drops.items()
+    ]  # fmt: skip
+    table = pd.DataFrame(rows + [row | {"metric": "nll", "drop": 9.0} for row in rows])
+    found = shared.affordable(table).set_index("drop")
+    assert found.loc[0.25, ["removed", "at_least", "at_most"]].tolist() == [4, 0, 12]
+    assert found.loc[1.0, ["removed", "at_least", "at_most"]].tolist() == [12, 12, 12]
