@@ -1,0 +1,206 @@
+"""What leaving out every head costs: whole passes, headlab's replay, screen and race, and TransformerLens' hooks.
+
+Every way measures the rise of the loss without each head alone (all 72 of MiniLM, all 270 of SmolLM2) on the same
+examples; exact ways must agree to 1e-5. Rounds are interleaved in one process, so that ratios hold whatever else the
+machine does; the ratio is the median over rounds, with its range. TransformerLens is run on SmolLM2's weights where
+it is installed (`pip install transformer-lens`, or --with-transformer-lens, which installs it into --environment).
+
+    python scripts/bench_sweep.py [--models demo:minilm,demo:smollm2] [--rounds 3] [--out results/bench_sweep]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+import headlab
+from headlab.attention.replay import replay_of
+from headlab.scores import standard_errors
+from headlab.tables import write_atomically, write_meta
+
+TOP = 20
+# The task, examples in all (half of them are scored), and heads left out of the naive way (1 = none).
+WHAT = {
+    "demo:minilm": ("probe", {"limit": 128}),
+    "demo:smollm2": ("minimal-pairs", {"limit": 96, "batch_size": 32}),
+}
+
+
+def naive(heads: Any, task: Any) -> np.ndarray:
+    """Whole masked passes, head by head: the rise of the mean loss, (heads,)."""
+
+    def mean_loss() -> float:
+        with torch.no_grad():
+            return float(
+                torch.cat([task.losses(heads.model, batch).double() for batch in task.batches("select")]).mean()
+            )
+
+    complete = mean_loss()
+    rises = []
+    for head in heads.index:
+        with heads.masked(headlab.HeadMask.removing([head], like=heads)):
+            rises.append(mean_loss() - complete)
+    return np.array(rises)
+
+
+def ways(heads: Any, task: Any) -> dict[str, Callable[[], Any]]:
+    """The ways to measure, by name."""
+    return {
+        "naive": lambda: naive(heads, task),
+        "replay": lambda: headlab.score("ablation", heads, task),
+        "screen": lambda: headlab.score("ablation:screen", heads, task, wanted=TOP),
+        "race": lambda: headlab.score("ablation:race", heads, task, wanted=TOP),
+    }
+
+
+def measure(name: str, rounds: int, limit: int | None) -> tuple[list[dict[str, Any]], np.ndarray]:
+    """Rows of the table for one model, and the naive rises."""
+    kind, options = WHAT[name]
+    task = headlab.task(kind, model=name, **(options | ({"limit": limit} if limit else {})))
+    heads = headlab.Heads(task.model)
+    begun = time.perf_counter()
+    replay_of(heads)  # tried out once for each model; its cost is a row of its own
+    trial = time.perf_counter() - begun
+    runs = ways(heads, task)
+    seconds: dict[str, list[float]] = {way: [] for way in runs}
+    found: dict[str, Any] = {}
+    for _ in range(rounds):
+        for way, run in runs.items():
+            begun = time.perf_counter()
+            found[way] = run()
+            seconds[way].append(time.perf_counter() - begun)
+            print(f"{name} {way}: {seconds[way][-1]:.1f} s", file=sys.stderr, flush=True)
+    exact = found["naive"]
+    rows = [row(name, way, seconds, np.asarray(found[way]), exact, task) for way in runs]
+    for entry, way in zip(rows, runs, strict=True):
+        errors = standard_errors(found[way]) if way in ("screen", "race") else None
+        entry["confirmed_heads"] = len(exact) if errors is None else int(errors.notna().sum())
+        confirmed = slice(None) if errors is None else errors.notna().to_numpy()
+        entry["largest_gap"] = float(np.abs(np.asarray(found[way])[confirmed] - exact[confirmed]).max())
+    rows.append({"model": name, "way": "trying the replay out, once", "seconds": round(trial, 2)})
+    return rows, exact
+
+
+def row(
+    model: str, way: str, seconds: dict[str, list[float]], rises: np.ndarray, exact: np.ndarray, task: Any
+) -> dict[str, Any]:
+    """One line of the table."""
+    ratios = [a / b for a, b in zip(seconds["naive"], seconds[way], strict=True)]
+    top = set(np.argsort(-exact)[:TOP])
+    return {
+        "model": model, "way": way, "heads": len(exact), "examples": len(task.split("select")),
+        "seconds": round(statistics.median(seconds[way]), 2), "times_faster": round(statistics.median(ratios), 2),
+        "times_faster_low": round(min(ratios), 2), "times_faster_high": round(max(ratios), 2),
+        f"of_top_{TOP}": len(top & set(np.argsort(-rises)[:TOP])), "rounds": len(ratios),
+    }  # fmt: skip
+
+
+LENS = """
+import json, sys, time, torch
+from transformer_lens.model_bridge import TransformerBridge
+torch.set_num_threads(int(sys.argv[3])); torch.set_grad_enabled(False)
+rows = json.load(open(sys.argv[2]))["batches"]
+bridge = TransformerBridge.boot_transformers(sys.argv[1], device="cpu", dtype=torch.float32)
+L, H = bridge.cfg.n_layers, bridge.cfg.n_heads
+def mean_loss(hooks):
+    total, n = 0.0, 0
+    for batch in rows:
+        ids, counted = torch.tensor(batch["ids"]), torch.tensor(batch["counted"])
+        mask = torch.tensor(batch["valid"]).long()
+        logits = bridge.run_with_hooks(ids, attention_mask=mask, fwd_hooks=hooks, return_type="logits")
+        log = logits[:, :-1].float().log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0] * counted[:, 1:]
+        margin = log.sum(1).view(-1, 2); total += float((margin[:, 1] - margin[:, 0]).sum()); n += len(margin)
+    return total / n
+def zero(head):
+    def hook(z, hook):
+        z = z.clone(); z[:, :, head] = 0.0
+        return z
+    return hook
+whole = mean_loss([]); begun = time.perf_counter()
+whole = mean_loss([])
+rises = [mean_loss([(f"blocks.{l}.attn.hook_z", zero(h))]) - whole for l in range(L) for h in range(H)]
+print(json.dumps({"seconds": time.perf_counter() - begun, "rises": rises}))
+"""
+
+
+def lens(name: str, environment: str, limit: int | None, exact: np.ndarray, naive_seconds: float) -> dict[str, Any]:
+    """The same heads zeroed through TransformerLens' hooks, on the same weights and pairs, by its own interpreter."""
+    kind, options = WHAT[name]
+    task = headlab.task(kind, model=name, **(options | ({"limit": limit} if limit else {})))
+    batches = [
+        {"ids": b.source.ids.tolist(), "counted": b.extra["counted"].tolist(), "valid": b.source.valid.tolist()}
+        for b in task.batches("select")
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        task.model.model.save_pretrained(folder)
+        task.model.tokenizer.save_pretrained(folder)
+        data, script = Path(folder) / "pairs.json", Path(folder) / "lens.py"
+        data.write_text(json.dumps({"batches": batches}))
+        script.write_text(LENS)
+        python = Path(environment) / "bin" / "python"
+        command = [str(python), str(script), folder, str(data), str(torch.get_num_threads())]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        return {"model": name, "way": f"TransformerLens hooks: failed ({reason[:120]})"}
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    gap = float(np.abs(np.array(found["rises"]) - exact).max())
+    return {
+        "model": name, "way": "TransformerLens hooks", "heads": len(exact), "seconds": round(found["seconds"], 2),
+        "times_faster": round(naive_seconds / found["seconds"], 2), "largest_gap": gap, "rounds": 1,
+    }  # fmt: skip
+
+
+def install_lens(environment: str) -> None:
+    """An environment of its own, since TransformerLens pins other versions than headlab may have."""
+    if not (Path(environment) / "bin" / "python").exists():
+        venv.create(environment, with_pip=True)
+    pip = [str(Path(environment) / "bin" / "python"), "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "torch==2.13.0", "transformer-lens>=3"], check=True)
+
+
+def main() -> None:
+    """Measure, print the table and keep it with its signature."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(WHAT))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=int, default=None, help="examples, for a trial")
+    parser.add_argument("--with-transformer-lens", action="store_true")
+    parser.add_argument("--environment", default=".venv-transformer-lens")
+    parser.add_argument("--out", default="results/bench_sweep")
+    options = parser.parse_args()
+    if options.with_transformer_lens:
+        install_lens(options.environment)
+    rows: list[dict[str, Any]] = []
+    described = {}
+    for name in options.models.split(","):
+        found, exact = measure(name, options.rounds, options.limit)
+        rows += found
+        described[name] = {"task": WHAT[name][0], "examples": found[0]["examples"]}
+        if name == "demo:smollm2" and (Path(options.environment) / "bin" / "python").exists():
+            rows.append(lens(name, options.environment, options.limit, exact, found[0]["seconds"]))
+    table = pd.DataFrame(rows)
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "bench_sweep.csv", table.to_csv(index=False))
+    signature = {"models": described, "threads": torch.get_num_threads(), "rounds": options.rounds,
+                 "headlab": headlab.__version__, "torch": torch.__version__, "top": TOP}  # fmt: skip
+    write_meta(out, signature, command=f"python scripts/bench_sweep.py --models {options.models}")
+    print(table.to_string(index=False, na_rep="-"))
+
+
+if __name__ == "__main__":
+    main()
