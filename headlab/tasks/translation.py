@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,10 +114,13 @@ class Translation(Task):
         self._kept = Translations()
         self._keeps = False
 
-    def batches(self, split: str = "all") -> Iterator[Batch]:
-        """The split's examples, one row each, with sources of like length together."""
+    def batches(self, split: str = "all", examples: Collection[int] | None = None) -> Iterator[Batch]:
+        """The split's examples, or those of them with the ids `examples`, with sources of like length together."""
         self.split(split)
         chosen = [self._loaded.examples[place] for place in self._positions(split)]
+        if examples is not None:
+            wanted = set(map(int, examples))
+            chosen = [example for example in chosen if example.id in wanted]
         for part in grouped(chosen, self.options.batch_size, self.max_tokens):
             ids = [example.id for example in part]
             batch = collate([self._pairs[place] for place in ids], ids, self.checkpoint, self.spoken)
