@@ -234,7 +234,7 @@ def notes(frames: dict[str, pd.DataFrame], learned: list[Ladder], options: argpa
 def markdown(table: pd.DataFrame) -> str:
     """A table with three digits."""
     lines = [list(table.columns), ["---"] * table.shape[1]]
-    lines += [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in table.itertuples(index=False)]
+    lines += [[f"{v:.3g}" if isinstance(v, float) else str(v) for v in row] for row in table.itertuples(index=False)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
