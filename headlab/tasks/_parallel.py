@@ -43,8 +43,8 @@ def read_pairs(
             ((str(source), len(first)), (str(reference), len(second))), key=lambda one: -one[1]
         )
         which = f"line {n}" if n == m + 1 else f"lines {m + 1} to {n}"
-        raise DataError(f"{longer} has {n} lines and {shorter} {m}; alone stand {which} of {Path(longer).name}.",
-                        "Line n of each file belongs to line n of the other.")  # fmt: skip
+        cause = f"{longer} has {n} lines and {shorter} {m}: {which} of {Path(longer).name} without counterpart."
+        raise DataError(cause, "Line n of each file belongs to line n of the other.")
     names = ",".join(dict.fromkeys((Path(source).name, Path(reference).name)))
     return Parallel(first, [(text,) for text in second], names, pair)
 

@@ -80,7 +80,7 @@ def test_a_format_does_not_change_the_hash(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "extra, message", [(1, "alone stand line 3 of b.txt"), (3, "alone stand lines 3 to 5 of b.txt")]
+    "extra, message", [(1, "line 3 of b.txt without counterpart"), (3, "lines 3 to 5 of b.txt without counterpart")]
 )
 def test_files_of_different_length_name_the_lines(tmp_path, extra, message):
     write(tmp_path / "a.txt", "one\ntwo\n")
