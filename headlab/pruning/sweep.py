@@ -34,7 +34,8 @@ Judged = tuple[HeadMask, Finetuning | None]  # a mask, and what was trained unde
 def sweep(
     heads: Heads, task: Task, orderings: Ordering | Iterable[Ordering], budgets: str | Budget | Iterable[Budget], *,
     ablation: str = "zero", split: str = "report", seeds: int = 3, seed: int = 0,
-    finetuning: Finetuning | None = None, run: str | Path | None = None, progress: Progress | None = None,
+    finetuning: Finetuning | None = None, compensate: str | None = None, run: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Evaluate a task under every cut of the orderings and of `seeds` random orders; one row per cut and metric.
 
