@@ -109,7 +109,7 @@ def _heat_maps(run: Run, columns: Iterable[str]) -> Iterator[Picture]:
             meaning = define(column)
             text = f"{meaning.title[:1].upper()}{meaning.title[1:]}. {meaning.text}".strip()
             section = "scores" if column.startswith("score_") else "statistics"
-            yield _picture(section, f"heat-{column}", heat_map(run.heads, column), text)
+            yield _picture(section, f"heat-{column.replace(':', '-')}", heat_map(run.heads, column), text)
 
 
 def _attention(run: Run) -> Iterator[Picture]:
