@@ -130,6 +130,7 @@ def _sweep(
     for budget in wanted.budgets:
         if budget_size(budget, n_heads) == 0 and budget_size(budget, 1 << 30) > 0:
             print(f"Warning: the budget {budget} of {n_heads} heads removes no head.", file=sys.stderr)
+    more.refuse_budgets(heads, wanted)
     signature = _signature(task, wanted, run) | training.signature() | more.signature()
     state = open_run(out, signature, run.overwrite, command=command_line())
     table = _head_table(heads, task, wanted, more, out, state == "resume", run, progress)

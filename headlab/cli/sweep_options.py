@@ -74,6 +74,18 @@ class SweepOptions:
         if self.compare_with and not self.single:
             raise UsageError("--compare-with compares tables of single heads.", "Add --single.")
 
+    def refuse_budgets(self, heads: Heads, wanted: Any) -> None:
+        """Raise UsageError for a budget that leaves a layer too few heads, before anything is scored."""
+        import pandas as pd
+
+        from headlab.pruning.orderings import order
+
+        anything = pd.Series(0.0, index=heads.index, name="score_any")
+        groups = heads.kv_groups if self.unit == "group" else None
+        ordering = order(anything, wanted.within, kinds=wanted.kinds, keep_at_least=self.keep_at_least, groups=groups)
+        for budget in wanted.budgets:
+            ordering.cut(budget)
+
     def signature(self) -> dict[str, Any]:
         """What the rows of a sweep depend on; an option that is not used leaves the signature as it was."""
         found = {"keep_at_least": self.keep_at_least, "unit": self.unit, "compensate": self.compensate}
