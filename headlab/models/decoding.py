@@ -28,6 +28,7 @@ class Decoding:
     most: int | None = None
     longest: int | None = None  # that the model's positions allow
     forced: int | None = None  # the token that each translation begins with
+    start: int | None = None  # the token that is put before it; None: the model's own
 
     def limit(self, n_source: int) -> int:
         """Most tokens of a translation of a source of so many tokens; it never depends on the rest of a batch."""
@@ -36,7 +37,8 @@ class Decoding:
 
     def describe(self, model: nn.Module) -> dict[str, Any]:
         """What a signature says, the model's own settings for generation included."""
-        facts: dict[str, Any] = {"beams": self.beams, "most_tokens": self.most, "forced_first_token": self.forced}
+        facts: dict[str, Any] = {"beams": self.beams, "most_tokens": self.most, "forced_first_token": self.forced,
+                                  "start_token": self.start}  # fmt: skip
         if isinstance(model, FirefoxStudent):
             return facts | {"most_tokens_by_source": f"{LENGTH_FACTOR} n"}
         own = model.generation_config.to_diff_dict()  # type: ignore[union-attr, operator]
@@ -90,6 +92,8 @@ def _by_transformers(model: Any, ids: Tensor, mask: Tensor, limit: int, decoding
                     forced_eos_token_id=None, num_return_sequences=1, return_dict_in_generate=False)  # fmt: skip
     if decoding.forced is not None:
         settings.forced_bos_token_id = decoding.forced
+    if decoding.start is not None:
+        settings.decoder_start_token_id = decoding.start
     before = model.generation_config
     try:
         model.generation_config = (

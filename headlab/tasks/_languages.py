@@ -20,6 +20,7 @@ class Languages:
     source: str | None = None  # codes as the tokenizer writes them
     target: str | None = None
     forced: int | None = None
+    start: int | None = None  # what the decoder starts with, where that is the language (mBART of 25 languages)
     tokens: frozenset[int] = frozenset()  # ids that name languages, which no translation is judged by
 
 
@@ -45,7 +46,10 @@ def languages(
         tokenizer.src_lang, tokenizer.tgt_lang = own, other
         ids = {code: language_id(tokenizer, code) for code in (own, other)}
         tokens = frozenset(found for found in ids.values() if found is not None)
-        return Languages(prefix or "", own, other, ids[other], tokens)
+        first_token = tokenizer(text_target=["a"], verbose=False)["input_ids"][0][0]
+        if first_token != ids[other]:  # the token closes a target, and so starts the decoder
+            return Languages(prefix or "", own, other, None, ids[other], tokens)
+        return Languages(prefix or "", own, other, ids[other], None, tokens)
     if target and source is None and language_id(tokenizer, f">>{target}<<") is not None:
         return Languages(f">>{target}<< {prefix or ''}", None, target, None)  # Marian with several target languages
     if source or target:

@@ -110,7 +110,8 @@ class Translation(Task):
     def prepare(self) -> None:
         """Bound the batches by the size of their logits."""
         self.max_tokens = token_budget(self.checkpoint)
-        self.decoding = Decoding(self.options.beams, self.options.max_new_tokens, self.max_length, self.spoken.forced)
+        self.decoding = Decoding(self.options.beams, self.options.max_new_tokens, self.max_length, self.spoken.forced,
+                                 self.spoken.start)  # fmt: skip
         self._kept = Translations()
         self._keeps = False
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from headlab.errors import DataError, UsageError
 from headlab.models.parallel import demo_pairs
@@ -183,6 +184,42 @@ def test_languages_of_multilingual_models(tmp_path):
     assert batch.inputs["decoder_input_ids"][0, :2].tolist() == [2, code("eng_Latn")]
     assert not batch.extra["counted"][0, 0] and batch.extra["counted"][0, 1:].all()
     assert judged.signature()["languages"] == ["por_Latn", "eng_Latn"]
+
+
+def test_a_language_that_closes_the_target_starts_the_decoder(tmp_path):
+    """MBart of 25 languages writes `X </s> pt_XX`, and its decoder is shown `pt_XX X </s>`."""
+    from seq2seq_models import mbart_tokenizer
+
+    sides = {"source": write(tmp_path / "a", "w1 w2\n"), "reference": write(tmp_path / "b", "w3\n")}
+    model = checkpoint("mbart")
+    model.tokenizer = mbart_tokenizer()
+    code = model.tokenizer.convert_tokens_to_ids("pt_XX")
+    model.tokenizer.set_tgt_lang_special_tokens = lambda _: closes_with(model.tokenizer, "pt_XX")
+    judged = task("translation", model, pair="en-pt", **sides)
+    batch = next(judged.batches())
+    word = model.tokenizer.convert_tokens_to_ids("▁w3")
+    assert batch.extra["labels"].tolist() == [[word, 2, code]]
+    assert batch.inputs["decoder_input_ids"].tolist() == [[code, word, 2]]
+    assert batch.extra["counted"].tolist() == [[True, True, False]]
+    assert judged.decoding.start == code and judged.decoding.forced is None
+    judged.network.generation_config.suppress_tokens = None
+    made = judged.translations().loc[0]
+    shown = [code]
+    with torch.no_grad():
+        while len(shown) < 4:
+            scores = model.model(input_ids=batch.inputs["input_ids"], decoder_input_ids=torch.tensor([shown])).logits
+            shown.append(int(scores[0, -1].argmax()))
+    expected = shown[1 : shown.index(2, 1)] if 2 in shown[1:] else shown[1:]
+    assert model.tokenizer.decode(expected, skip_special_tokens=True).strip() in made["translation"]
+
+
+def closes_with(tokenizer, language: str) -> None:
+    from tokenizers import processors
+
+    ends = [("</s>", 2), (language, tokenizer.convert_tokens_to_ids(language))]
+    tokenizer._tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A </s> {language}", special_tokens=ends
+    )
 
 
 def test_a_model_of_one_pair_refuses_languages(tmp_path):
