@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=int, default=None, help="examples, for a trial")
     parser.add_argument("--with-transformer-lens", action="store_true")
-    parser.add_argument("--environment", default=".venv-transformer-lens")
+    parser.add_argument("--environment", default=".venv/transformer-lens")
     parser.add_argument("--out", default="results/bench_sweep")
     options = parser.parse_args()
     if options.with_transformer_lens:
