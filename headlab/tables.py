@@ -31,6 +31,7 @@ SCHEMA: dict[str, tuple[str, ...]] = {
     "heads": HEAD_INDEX,
     "sweep": SWEEP_COLUMNS,
     "examples": ("run", "example"),
+    "heads_over_training": (*HEAD_INDEX, "step"),
     "maps_words": (*HEAD_INDEX, "text", "query", "query_word", "key", "key_word", "weight"),
 }
 FORMATS = ("parquet", "csv")

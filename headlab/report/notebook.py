@@ -38,7 +38,7 @@ def heads_html(heads: pd.DataFrame | None = None, maps: Sequence[AttentionMap] =
     from headlab.report.page import render
 
     table = None if heads is None else require_heads(heads)
-    page = render([Run(title, Path("."), table, sweep, list(maps))], embedded=True)
+    page = render([Run(title, Path("."), table, sweep, maps=list(maps))], embedded=True)
     return (f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox="allow-scripts" title="{html.escape(title)}" '
             f'style="width: 100%; height: {int(height)}px; border: 0"></iframe>')  # fmt: skip
 

@@ -93,6 +93,7 @@ def _view(run: Run, anchor: str, data: dict[str, Any], embedded: bool) -> dict[s
         "summary": [] if embedded else summarize(run),
         "has_heads": run.heads is not None and len(run.heads) > 0,
         "has_sweep": bool(data.get("curves")),
+        "has_training": bool(data.get("training")),
         "n_maps": len(data["maps"]),
         "pictures": [] if embedded else [_embedded(picture) for picture in main_pictures(run)],
         "tables": [] if embedded else tables_of(run),

@@ -24,6 +24,9 @@ def tables_of(run: Run) -> list[dict[str, Any]]:
     if run.sweep is not None:
         meanings = {c: SWEEP.get(str(c), define(str(c))) for c in run.sweep.columns}
         tables.append(_table("Sweep", run.sweep, meanings, like=False, source="sweep"))
+    if run.training is not None:
+        meanings = {c: define(str(c)) for c in run.training.columns}
+        tables.append(_table("Heads over training", run.training, meanings, source="training_table"))
     return tables
 
 

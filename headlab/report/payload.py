@@ -16,9 +16,9 @@ from headlab.report.figures.style import COLOURS, GREY, PALE, is_dark
 from headlab.report.maps import AttentionMap, is_special
 from headlab.report.quantise import BUDGET, pack_all
 from headlab.report.runs import Run
-from headlab.report.series import curve_series
+from headlab.report.series import curve_series, training_series
 from headlab.report.tokens import readable_tokens
-from headlab.tables import head_names, label_columns
+from headlab.tables import HEAD_INDEX, head_names, label_columns
 
 
 def run_payload(run: Run, budget: int = BUDGET) -> tuple[dict[str, Any], int]:
@@ -30,6 +30,9 @@ def run_payload(run: Run, budget: int = BUDGET) -> tuple[dict[str, Any], int]:
     if run.sweep is not None:
         data["sweep"] = columns_of(run.sweep)
         data["curves"] = plain(curve_series(run.sweep))
+    if run.training is not None:
+        data["training"] = training_payload(run.training)
+        data["training_table"] = columns_of(run.training)
     return data, spent
 
 
@@ -53,6 +56,22 @@ def heads_payload(heads: pd.DataFrame) -> dict[str, Any]:
         "definitions": {str(c): list(define(str(c))) for c in heads.columns},
         "agreement": records(score_agreement(heads)),
     }  # fmt: skip
+
+
+def training_payload(training: pd.DataFrame) -> list[dict[str, Any]]:
+    """Head tables over the steps of a training, one entry for each model and seed in them."""
+    series = []
+    for name, rows in training_series(training):
+        steps = sorted(int(step) for step in rows["step"].unique())
+        first = rows[rows["step"] == steps[0]].set_index(list(HEAD_INDEX)).sort_index()
+        numeric = [str(c) for c in first.columns if _is_number(first[c]) and c not in ("step", "seed")]
+        frames = [rows[rows["step"] == step].set_index(list(HEAD_INDEX)).reindex(first.index) for step in steps]
+        values = {column: [[plain(v) for v in frame[column].tolist()] for frame in frames] for column in numeric}
+        heads = columns_of(first.index.to_frame(index=False))
+        titles = {column: define(column).title for column in numeric}
+        series.append({"name": name, "steps": steps, "names": head_names(first.index), "heads": heads,
+                       "values": values, "titles": titles})  # fmt: skip
+    return series
 
 
 def _is_number(values: pd.Series) -> bool:

@@ -33,8 +33,9 @@ from headlab.report.figures.clusters import divergences
 from headlab.report.figures.style import FORMATS
 from headlab.report.maps import AttentionMap
 from headlab.report.runs import Run, find_runs, read_run
+from headlab.report.series import training_series
 from headlab.report.summary_sweep import basis
-from headlab.tables import head_names, label_columns, score_columns
+from headlab.tables import HEAD_INDEX, head_names, label_columns, score_columns
 
 MOST_MAPS = 12  # in one grid
 LEARNED = {"hard_concrete", "exact_k"}  # strategies whose cuts are points of a front rather than of a curve
@@ -71,6 +72,7 @@ def pictures(run: Run) -> Iterator[Picture]:
     yield from _curves(run)
     yield from _paretos(run)
     yield from _by_kind(run)
+    yield from _over_training(run)
 
 
 def main_pictures(run: Run) -> Iterator[Picture]:
@@ -212,6 +214,17 @@ def _metrics(run: Run) -> Iterator[tuple[str, str, str]]:
     for metric in dict.fromkeys(map(str, run.sweep["metric"])):
         n = basis(int(run.sweep.loc[run.sweep["metric"] == metric, "n_examples"].min()), "example")
         yield metric, re.sub(r"[^\w.+-]+", "_", metric), n
+
+
+def _over_training(run: Run) -> Iterator[Picture]:
+    """The scores of the labels, where the run has a table of heads over training."""
+    for name, rows in training_series(run.training) if run.training is not None else ():
+        tables = {int(step): table.set_index(list(HEAD_INDEX)) for step, table in rows.groupby("step")}
+        for column in (c for c in map(str, rows.columns) if c.endswith("_score") and rows[c].notna().any()):
+            stem = re.sub(r"[^\w.+-]+", "_", f"training-{name}-{column}")
+            if len(tables) > 1:
+                yield _picture("training", stem, heads_over_training(tables, column),
+                               f"{name}: {define(column).title} of every head over training.")  # fmt: skip
 
 
 def training_pictures(runs: Iterable[Run]) -> Iterator[Picture]:

@@ -13,6 +13,7 @@ from headlab.errors import DataError
 from headlab.report.maps import AttentionMap, load_maps
 from headlab.tables import load_table, read_meta, table_path
 
+TABLES = ("heads", "sweep", "heads_over_training")
 DEPTH = 2  # how far below a named folder runs are looked for
 
 
@@ -24,6 +25,7 @@ class Run:
     folder: Path
     heads: pd.DataFrame | None = None
     sweep: pd.DataFrame | None = None
+    training: pd.DataFrame | None = None  # head tables one below the other, with the `step` of each
     maps: list[AttentionMap] = field(default_factory=list)
     meta: dict[str, Any] = field(default_factory=dict)
 
@@ -114,7 +116,7 @@ def _candidates(folder: Path) -> list[Path]:
 
 
 def _has_tables(folder: Path) -> bool:
-    return any(table_path(folder, name) for name in ("heads", "sweep")) or _is_in_progress(folder)
+    return any(table_path(folder, name) for name in TABLES) or _is_in_progress(folder)
 
 
 def _is_in_progress(folder: Path) -> bool:
@@ -127,6 +129,7 @@ def _is_in_progress(folder: Path) -> bool:
 
 def read_run(folder: Path, name: str) -> Run:
     """Read the tables, maps and signature of one folder; a missing meta.json leaves the signature empty."""
-    tables = {key: load_table(folder, key) for key in ("heads", "sweep") if table_path(folder, key)}
+    tables = {key: load_table(folder, key) for key in TABLES if table_path(folder, key)}
     meta = read_meta(folder) if (folder / "meta.json").is_file() else {}
-    return Run(name, folder, tables.get("heads"), tables.get("sweep"), load_maps(folder), meta)
+    heads, sweep, training = (tables.get(key) for key in TABLES)
+    return Run(name, folder, heads, sweep, training, load_maps(folder), meta)

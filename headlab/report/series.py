@@ -67,3 +67,17 @@ def _line(name: str, strategy: str, rows: pd.DataFrame) -> dict[str, Any]:
 def _point(row: pd.Series) -> dict[str, Any]:
     share = 100 * row["n_removed"] / row["n_heads"]
     return {"x": share, "strategy": str(row["strategy"]), **{key: row[key] for key in _POINT}}
+
+
+def training_series(training: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The head tables of one training each, with a name for it: a table may hold several models and seeds."""
+    identity = [column for column in ("model", "seed") if column in training.columns]
+    if not identity:
+        return [("training", training)]
+    found = []
+    for values, rows in training.groupby(identity, sort=False, dropna=False):
+        parts = [
+            f"seed {value}" if name == "seed" else str(value) for name, value in zip(identity, values, strict=True)
+        ]
+        found.append((", ".join(parts), rows.drop(columns=identity)))
+    return found

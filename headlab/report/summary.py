@@ -9,6 +9,7 @@ import pandas as pd
 from headlab.report.compare import Pair
 from headlab.report.definitions import define
 from headlab.report.runs import Run
+from headlab.report.series import training_series
 from headlab.report.summary_sweep import about_sweep, number, small_sample
 from headlab.tables import head_names, label_columns
 
@@ -24,6 +25,8 @@ def summarize(run: Run) -> list[str]:
         sentences += _about_labels(run.heads, run.n_texts)
     if run.sweep is not None:
         sentences += about_sweep(run.sweep)
+    if run.training is not None:
+        sentences += _about_training(run.training)
     return sentences
 
 
@@ -56,6 +59,18 @@ def _about_pair(pair: Pair) -> str:
     return f"{pair.left.title} and {pair.right.title} share {pair.n_shared} heads; {_listed([*parts, labels])}."
 
 
+def _about_training(training: pd.DataFrame) -> Iterator[str]:
+    """When the first head came to carry a label."""
+    for name, rows in training_series(training):
+        steps = sorted(rows["step"].unique())
+        parts = []
+        for label in label_columns(rows):
+            carried = rows[rows[label].fillna(False).astype(bool)]["step"]
+            parts.append(f"{define(label).title} {'never' if carried.empty else f'from step {carried.min()}'}")
+        found = f"; labels: {_listed(parts)}" if parts else ""
+        yield f"{name}: heads at {len(steps)} steps of training, {steps[0]} to {steps[-1]}{found}."
+
+
 def _about(run: Run) -> Iterator[str]:
     name = run.model or run.name
     if run.heads is not None:
@@ -63,7 +78,7 @@ def _about(run: Run) -> Iterator[str]:
         rows = run.heads["n_queries"].max() if "n_queries" in run.heads else None
         if rows is not None and not pd.isna(rows):
             yield f"Statistics are means over {int(rows):,} query rows."
-    else:
+    elif run.training is None:
         yield f"{name}: no table of heads in this run{' yet' if run.meta.get('finished') is False else ''}."
     if run.meta.get("finished") is False and run.sweep is None and run.n_rows:
         yield f"A sweep goes on; masks evaluated so far: {run.n_rows}. Its table comes at the end."

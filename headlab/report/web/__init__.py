@@ -9,7 +9,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("dom", "colours", "filters", "weights", "headmap", "detail", "matrix", "lines", "viewer", "curves", "tables",
-           "compare", "start")  # fmt: skip
+           "compare", "training", "start")  # fmt: skip
 
 
 @functools.cache

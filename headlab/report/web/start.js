@@ -18,6 +18,7 @@ function startRun(section) {
     showHead(detail, run, first, openMap);
   }
   if (run.curves && part("curves")) new Curves(part("curves"), [run]);
+  if (run.training && part("training")) new Training(part("training"), run.training);
   for (const wrap of section.querySelectorAll("[data-source]")) enhanceTable(wrap, run);
   return run;
 }
