@@ -47,8 +47,9 @@ class Checkpoint:
 
 def require_known_ids(checkpoint: Checkpoint, highest: int) -> None:
     """Raise CheckpointError for a token id that the model has no embedding of."""
+    model: Any = checkpoint.model
     try:
-        embeddings = checkpoint.model.get_input_embeddings()
+        embeddings = model.get_input_embeddings()
     except (AttributeError, NotImplementedError):  # no such table, or several
         return
     size = getattr(embeddings, "num_embeddings", None)
