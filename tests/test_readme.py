@@ -32,6 +32,16 @@ def test_the_costs_of_looking_are_those_measured() -> None:
         assert float(cells[2]) == row.times_sdpa and float(cells[3]) == row.peak_mb_above_sdpa
 
 
+def test_the_costs_of_pruning_are_those_measured() -> None:
+    table = pd.read_csv(ROOT / "results/prune_sst2/summary.csv")
+    rows = [line for line in block("which-heads").splitlines() if line.startswith("|")][2:]
+    assert len(rows) == len(table)
+    for line, (_, row) in zip(rows, table.iterrows(), strict=True):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert cells[0].split()[0] == row.strategy and float(cells[1].split()[0]) == round(row.mean_drop, 3)
+        assert float(cells[2]) == round(row.drop_at_half, 3)
+
+
 def test_pictures_and_files_named_in_the_readme_exist() -> None:
     named = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README) + re.findall(r"`((?:results|scripts)/[\w./-]+\.\w+)`", README)
     assert named and [path for path in named if not (ROOT / path).is_file()] == []
