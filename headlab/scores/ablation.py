@@ -37,7 +37,7 @@ def score(
     journal: Journal | None = None,
     search: str | None = None,
     end: str = "top",
-    wanted: int = WANTED,
+    wanted: int | None = None,
     **_: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean loss without the head minus mean loss with all heads, (heads,), in the units of the task's loss.
@@ -47,13 +47,15 @@ def score(
     what takes the head's place is taken from the same split. Beside it the standard error of the mean of the paired
     differences over examples. What a `journal` (a mapping) holds is not computed again.
 
-    `search="screen"` or "race" measures exactly only the heads that may be among the `wanted` largest (`end="top"`) or
-    smallest ("bottom") rises; the others get an estimate and a standard error of NaN. Raises DataError where the
-    split has no examples (`resample`: fewer than 2; a race: fewer than 32), UsageError for what cannot be searched.
+    `search="screen"` or "race" measures exactly only the heads that may be among the `wanted` (20, or all where there
+    are fewer) largest (`end="top"`) or smallest ("bottom") rises; the others get an estimate and a standard error of
+    NaN. Raises DataError where the split has no examples (`resample`: fewer than 2; a race: fewer than 32), UsageError
+    for what cannot be searched.
     """
     left_out = LeftOut(heads, task, split, ablation, seed, journal)
     if search is not None:
-        return _searched(left_out, search, end, wanted, seed, progress)
+        sought = min(WANTED, len(heads.index)) if wanted is None else wanted
+        return _searched(left_out, search, end, sought, seed, progress)
     rises = all_rises(left_out, progress)  # (heads, examples)
     n = rises.shape[1]
     errors = rises.std(axis=1, ddof=1) / n**0.5 if n > 1 else np.full(len(rises), np.nan)

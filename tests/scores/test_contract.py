@@ -28,7 +28,7 @@ def judged(request):
 
 
 def settings(name: str) -> dict:
-    return {"wanted": 3} if name == "ablation:screen" else QUICK.get(name.split(":")[0], {})
+    return QUICK.get(name.split(":")[0], {})
 
 
 @pytest.mark.parametrize("name", EVERY)
