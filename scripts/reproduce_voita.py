@@ -1,45 +1,59 @@
-"""How many encoder heads of the Firefox student can go (after Voita et al. 2019): curves, and every head alone.
+"""How many encoder heads of the Firefox student can go (after Voita et al. 2019): curves, gates, every head alone.
 
-Without files of lines: the first lines of NTREX in the folder HEADLAB_DATA, else the sentences of the package. It
-can be stopped at any time; masks that are done are not done again.
+Without files of lines: NTREX in the folder HEADLAB_DATA, else the sentences of the package. The first lines judge, the
+lines after them choose. It can be stopped at any time; masks that are done are not done again.
 
-    python scripts/reproduce_voita.py [--limit 500] [--scores gradient,ablation] [--budgets 0,4,8..] [--out FOLDER]
+    python scripts/reproduce_voita.py [--limit 500] [--scores gradient,ablation] [--parts curve,gates,single,report]
 """
 
 from __future__ import annotations
 
+import pandas as pd
 import translation_experiments as shared
 
-import headlab
-from headlab.report.figures import pruning_curve
-from headlab.tables import write_atomically
+from headlab.attention.masks import HeadId
+from headlab.tables import save_table
 
 NTREX = ("ntrex/newstest2019.first1000.en", "ntrex/newstest2019.first1000.pt-BR")
+COMMAND = "python scripts/reproduce_voita.py"
 
 
 def main() -> None:
-    """Scores on one half, curves and single heads on the other."""
+    """The parts asked for; what each found is kept in the run's folder."""
     parser = shared.arguments(__doc__ or "", "demo:firefox-en-pt", "results/reproduce_voita")
     parser.add_argument("--scores", default="gradient,ablation")
-    parser.add_argument("--budgets", default="0,4,8,12,16,20,24,28,32,36,40")
-    parser.add_argument("--parts", default="curve,single")
+    parser.add_argument("--budgets", default="0,8,16,24,32,40", help="of the scores and of every random order")
+    parser.add_argument("--more-budgets", default="4,12", help="of the scores and of one random order")
+    parser.add_argument("--penalties", default="0.003,0.01,0.03,0.1", help="nats for an open gate")
+    parser.add_argument("--steps", type=int, default=60, help="of training gates")
+    parser.add_argument("--gate-seeds", type=int, default=1)
+    parser.add_argument("--worst", type=int, default=8, help="encoder heads whose removal alone is judged by BLEU")
+    parser.add_argument("--parts", default="curve,gates,single")
     given = parser.parse_args()
-    task = shared.open_task(given, NTREX)
-    heads = headlab.Heads(task.model)
-    tables = {}
-    if "curve" in given.parts.split(","):
-        scores = shared.scores_of(heads, task, given.scores.split(","), given.runs)
-        budgets = [int(budget) for budget in given.budgets.split(",")]
-        tables["curve"] = shared.curve(heads, task, scores, budgets, ["encoder"], given.seeds, given.runs)
-        tables["affordable"] = shared.affordable(tables["curve"])
-        figure = pruning_curve(tables["curve"], metric="bleu")
-        write_atomically(given.out / "curve-bleu.png", lambda path: figure.savefig(path, dpi=120))
-        print(tables["affordable"].to_string(index=False))
-    if "single" in given.parts.split(","):
-        tables["single"] = shared.single_heads(heads, task, given.runs)
-        bleu = tables["single"][tables["single"]["metric"] == "bleu"]
-        print(bleu.nlargest(8, "drop")[["name", "drop", "ci_low", "ci_high"]].to_string(index=False))
-    shared.write(given.out, tables, task, "python scripts/reproduce_voita.py")
+    parts = given.parts.split(",")
+    bench = shared.open_bench(given, NTREX)
+    folder = shared.kept(given.runs, "tables")
+    if "curve" in parts:
+        scores = shared.scores_of(bench, given.scores.split(","), given.runs)
+        save_table(scores, folder, "heads")
+        wide, more = ([int(budget) for budget in text.split(",")] for text in (given.budgets, given.more_budgets))
+        found = [shared.curve(bench, scores, wide, ["encoder"], given.seeds)]
+        found[0].to_parquet(folder / "curve.parquet")
+        found.append(shared.curve(bench, scores, more, ["encoder"], 1))
+        everything = pd.concat(found).drop_duplicates(["strategy", "seed", "budget", "metric"])
+        everything.to_parquet(folder / "curve.parquet")
+    if "gates" in parts:
+        penalties = [float(one) for one in given.penalties.split(",")]
+        curve, gates = shared.learned_gates(bench, penalties, ["encoder"], given.steps, given.gate_seeds, given.runs)
+        curve.to_parquet(folder / "gates-curve.parquet")
+        gates.to_parquet(folder / "gates.parquet")
+    if "single" in parts:
+        cheap = shared.single_heads(bench, [HeadId(*head) for head in bench.heads.index], bench.cheap)
+        cheap.to_parquet(folder / "single-nll.parquet")
+        loss = cheap[(cheap["metric"] == "nll")].sort_values("drop", ascending=False)
+        worst = pd.concat([loss[loss["kind"] == "cross"], loss[loss["kind"] == "encoder"].head(given.worst)])
+        chosen = [HeadId(*place) for place in worst[["kind", "layer", "head"]].itertuples(index=False)]
+        shared.single_heads(bench, chosen, bench.judge).to_parquet(folder / "single.parquet")
 
 
 if __name__ == "__main__":

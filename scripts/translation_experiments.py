@@ -1,22 +1,36 @@
-"""What the experiments on heads of translation models share: data, single heads, curves, a layer's best head."""
+"""What the experiments on heads of translation models share: lines, single heads, curves, gates, a layer's best head."""
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from translation_tables import affordable as affordable  # counted here, asked for by both experiments
 
 import headlab
 from headlab.attention.masks import HeadId, HeadMask
+from headlab.models.parallel import demo_pairs
+from headlab.pruning.ladder import Training, ladder
 from headlab.pruning.orderings import Ordering, order
 from headlab.pruning.sweep import sweep
 from headlab.tables import head_names, load_table, save_table, table_path, write_atomically, write_meta
 
-DROPS = (0.25, 1.0)  # BLEU
+
+@dataclass(frozen=True)
+class Bench:
+    """One model on three tasks: `choose` by loss on some lines, `judge` by BLEU and `cheap` by loss on the others."""
+
+    choose: Any
+    judge: Any
+    cheap: Any
+    heads: Any
+    masks: Path  # finished masks, named by all that they depend on
 
 
 def arguments(about: str, model: str, out: str) -> argparse.ArgumentParser:
@@ -25,9 +39,11 @@ def arguments(about: str, model: str, out: str) -> argparse.ArgumentParser:
     parser.add_argument("--model", default=model)
     parser.add_argument("--source", type=Path)
     parser.add_argument("--reference", type=Path)
-    parser.add_argument("--limit", type=int, default=500, help="lines; half choose, half judge")
+    parser.add_argument("--limit", type=int, default=500, help="the first lines, on which is judged")
+    parser.add_argument("--choose", type=int, default=320, help="lines after those; four of five choose")
     parser.add_argument("--seeds", type=int, default=5, help="random orders")
     parser.add_argument("--lowercase", action="store_true")
+    parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument(
         "--runs", type=Path, default=Path("runs") / Path(out).name, help="where finished masks are kept"
     )
@@ -35,16 +51,46 @@ def arguments(about: str, model: str, out: str) -> argparse.ArgumentParser:
     return parser
 
 
-def open_task(given: argparse.Namespace, default: tuple[str, str] | None = None, **more: Any) -> Any:
-    """The task translation on the files given, on those of HEADLAB_DATA, or on the sentences of the package."""
-    files: dict[str, Any] = {"source": given.source, "reference": given.reference}
-    if given.source is None and default and (root := os.environ.get("HEADLAB_DATA")):
-        files = {name: Path(root) / path for name, path in zip(files, default, strict=True)}
-    return headlab.task("translation", model=given.model, limit=given.limit, lowercase=given.lowercase, **files, **more)
+def open_bench(given: argparse.Namespace, default: tuple[str, str]) -> Bench:
+    """The tasks on the files given, on those of HEADLAB_DATA, or on the sentences of the package."""
+    judged = cut(given, default, 0, given.limit)
+    chosen = cut(given, default, given.limit, given.limit + given.choose)
+    common: dict[str, Any] = {"lowercase": given.lowercase, "batch_size": given.batch_size}
+    judge = headlab.task("translation", model=given.model, **judged, **common)
+    cheap = headlab.task("translation", model=judge.model, metric="nll", **judged, **common)
+    common["batch_size"] = min(16, given.batch_size)  # of gates: more steps for the same time
+    choose = headlab.task("translation", model=judge.model, metric="nll", split="80:20", **chosen, **common)
+    return Bench(choose, judge, cheap, headlab.Heads(judge.model), kept(given.runs, "masks"))
+
+
+def cut(given: argparse.Namespace, default: tuple[str, str], first: int, last: int) -> dict[str, Path]:
+    """Lines `first` to `last` of source and reference, as two files in the run's folder."""
+    paths = [given.source, given.reference]
+    if given.source is None and (root := os.environ.get("HEADLAB_DATA")):
+        paths = [Path(root) / name for name in default]
+    if paths[0] is None:
+        texts = [list(side) for side in zip(*demo_pairs(), strict=True)]
+        names = ["package.source", "package.reference"]
+    else:
+        texts = [lines(path) for path in paths]
+        names = [path.name.removesuffix(".gz") for path in paths]
+    folder, made = kept(given.runs, "lines"), {}
+    for side, name, text in zip(("source", "reference"), names, texts, strict=True):
+        if not text[first:last]:
+            raise SystemExit(f"{name} has {len(text)} lines, and line {first + 1} is asked for: lower --limit.")
+        path = folder / f"{first + 1}-{min(last, len(text))}.{name}"
+        made[side] = write_atomically(path, "".join(f"{line}\n" for line in text[first:last]))
+    return made
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a text file, .gz too, blank ones included."""
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return raw.decode("utf-8").removesuffix("\n").split("\n")
 
 
 def kept(run: Path, name: str) -> Path:
-    """A folder for the masks of one experiment; sweep names them by all that they depend on."""
+    """A folder of the run."""
     folder = run / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -52,74 +98,82 @@ def kept(run: Path, name: str) -> Path:
 
 def say(done: int, total: int, what: str) -> None:
     """One line of progress."""
-    print(f"{done} of {total} masks; {what}", flush=True)
+    print(f"{done} of {total}; {what}", flush=True)
 
 
-def single_heads(heads: Any, task: Any, run: Path) -> pd.DataFrame:
-    """Every head removed alone: the rows of a sweep, indexed by head."""
-    everything = [HeadId(*head) for head in heads.index]
-    names = head_names(everything)
-    orders = [Ordering((head,), name=name) for head, name in zip(everything, names, strict=True)]
-    found = all_removed(heads, task, orders, kept(run, "single"))
-    places = pd.DataFrame(everything, index=names)
+def single_heads(bench: Bench, which: Sequence[HeadId], task: Any) -> pd.DataFrame:
+    """Each of these heads removed alone: the rows of a sweep, with the head's name and place."""
+    names = head_names(which)
+    orders = [Ordering((head,), name=name) for head, name in zip(which, names, strict=True)]
+    found = all_removed(bench, orders, task)
+    places = pd.DataFrame(which, index=names)
     return found.join(places, on="strategy").rename(columns={"strategy": "name"}).reset_index(drop=True)
 
 
-def all_removed(heads: Any, task: Any, orders: Sequence[Ordering], run: Path) -> pd.DataFrame:
+def all_removed(bench: Bench, orders: Sequence[Ordering], task: Any) -> pd.DataFrame:
     """The rows of each ordering with all its heads removed; a random order of them would be the same mask."""
     rows = []
     for done, one in enumerate(orders):
-        say(done, len(orders), one.name)
-        found = sweep(heads, task, one, ["100%"], seeds=1, run=run)
+        say(done, len(orders), f"{one.name}, {task.options.metric}")
+        found = sweep(bench.heads, task, one, ["100%"], seeds=1, split="all", run=bench.masks)
         rows.append(found[(found["n_removed"] > 0) & (found["strategy"] == one.name)])
     return pd.concat(rows, ignore_index=True)
 
 
-def scores_of(heads: Any, task: Any, names: Sequence[str], run: Path) -> pd.DataFrame:
-    """Scores of all heads on the select half, kept in the run's folder."""
-    folder = kept(run, f"scores-{task.signature()['model']['revision'][-8:]}-{task.n_examples}")
-    table = load_table(folder, "heads") if table_path(folder, "heads") else pd.DataFrame(index=heads.index)
+def scores_of(bench: Bench, names: Sequence[str], run: Path) -> pd.DataFrame:
+    """Scores of all heads on the lines that choose, kept in the run's folder."""
+    facts = bench.choose.signature()
+    folder = kept(run, f"scores-{facts['model']['revision'][-8:]}-{facts['data_sha256'][-8:]}")
+    table = load_table(folder, "heads") if table_path(folder, "heads") else pd.DataFrame(index=bench.heads.index)
     for name in names:
         if f"score_{name}" not in table.columns:
             print(f"scoring by {name}", flush=True)
-            table[f"score_{name}"] = headlab.score(name, heads, task)
+            table[f"score_{name}"] = headlab.score(name, bench.heads, bench.choose)
+            table.attrs = {}
             save_table(table, folder, "heads")
     return table
 
 
 def curve(
-    heads: Any, task: Any, scores: pd.DataFrame, budgets: Sequence[int | str], kinds: Sequence[str] | None, seeds: int,
-    run: Path,
-) -> pd.DataFrame:  # fmt: skip
+    bench: Bench, scores: pd.DataFrame, budgets: Sequence[int | str], kinds: Sequence[str] | None, seeds: int
+) -> pd.DataFrame:
     """What it costs to remove heads of these kinds in the order of every score, and in random orders."""
     orders = [order(scores[column], kinds=kinds) for column in scores.columns]
-    return sweep(heads, task, orders, list(budgets), seeds=seeds, run=kept(run, "curve"), progress=say)
+    return sweep(
+        bench.heads, bench.judge, orders, list(budgets), seeds=seeds, split="all", run=bench.masks, progress=say
+    )
 
 
-def affordable(table: pd.DataFrame, drops: Sequence[float] = DROPS) -> pd.DataFrame:
-    """How many heads go before BLEU falls by more than each drop, for every order.
-
-    `removed` is the last budget before the drop is first passed; `at_least` and `at_most` are those before the upper
-    and the lower end of the drop's 95 % interval pass it. A budget beyond the first failure does not count.
-    """
+def learned_gates(
+    bench: Bench, penalties: Sequence[float], kinds: Sequence[str], steps: int, seeds: int, run: Path
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Gates trained at every penalty with the weights frozen: the hard masks judged by BLEU, and all gates."""
+    how = Training(steps=steps, per_example=True)
+    found = ladder(bench.heads, bench.choose, "hard_concrete", penalties, seeds=seeds, kinds=kinds, training=how,
+                   run=kept(run, "gates"), progress=_now_and_then)  # fmt: skip
     rows = []
-    bleu = table[table["metric"] == "bleu"]
-    for (strategy, seed, kinds), one in bleu.groupby(["strategy", "seed", "kinds"], sort=False):
-        one = one.sort_values("n_removed")
-        for drop in drops:
-            found = {}
-            for name, column in (("removed", "drop"), ("at_least", "ci_high"), ("at_most", "ci_low")):
-                fits = (one[column] <= drop) | (one["n_removed"] == 0)
-                found[name] = int(one.loc[fits.cummin(), "n_removed"].max())
-            rows.append({"strategy": strategy, "seed": seed, "kinds": kinds, "drop": drop,
-                         "n_heads": one["n_heads"].iloc[0], **found})  # fmt: skip
-    return pd.DataFrame(rows)
+    for (level, seed), part in found.gates.groupby(["level", "seed"], sort=False):
+        gone = tuple(HeadId(*place) for place in part.loc[~part["kept"], ["kind", "layer", "head"]].to_numpy())
+        if not gone:
+            continue  # every gate stayed open: nothing to judge
+        one = all_removed(bench, [Ordering(gone, name="hard_concrete")], bench.judge)
+        free = int(part["weight"].notna().sum())
+        rows.append(one.assign(seed=seed, budget=f"penalty={level:g}", n_heads=free, penalty=level))
+    if not rows:
+        raise SystemExit(f"No gate closed at penalties up to {max(penalties):g}: take higher ones, or more steps.")
+    return pd.concat(rows, ignore_index=True), found.gates
 
 
-def best_heads(heads: Any, task: Any, run: Path) -> pd.DataFrame:
-    """Each layer left with one head: the one with the lowest loss on the select half, judged on the other."""
+def _now_and_then(done: int, total: int, what: str) -> None:
+    if done % 25 == 0:
+        say(done, total, what)
+
+
+def best_heads(bench: Bench, run: Path) -> pd.DataFrame:
+    """Each layer left with one head: the one with the lowest loss where is chosen, judged on the other lines."""
     rows, orders = [], []
-    path = kept(run, "best") / f"chosen-{task.n_examples}.csv"
+    heads = bench.heads
+    path = kept(run, "best") / f"chosen-{bench.choose.signature()['data_sha256'][-8:]}.csv"
     chosen = pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["kind", "layer", "head", "loss"])
     for (kind, layer), size in heads.heads_per_layer.items():
         if not ((chosen["kind"] == kind) & (chosen["layer"] == layer)).any():
@@ -127,7 +181,7 @@ def best_heads(heads: Any, task: Any, run: Path) -> pd.DataFrame:
             for head in range(size):
                 others = [HeadId(kind, layer, other) for other in range(size) if other != head]
                 with heads.masked(HeadMask.removing(others, like=heads)):
-                    losses[head] = mean_loss(task)
+                    losses[head] = mean_loss(bench.choose)
             best = min(losses, key=losses.__getitem__)
             row = pd.DataFrame([{"kind": kind, "layer": layer, "head": best, "loss": losses[best]}])
             chosen = row if chosen.empty else pd.concat([chosen, row])
@@ -136,20 +190,20 @@ def best_heads(heads: Any, task: Any, run: Path) -> pd.DataFrame:
         others = tuple(HeadId(kind, layer, other) for other in range(size) if other != best)
         orders.append(Ordering(others, name=f"{kind} {layer}"))
         rows.append({"name": f"{kind} {layer}", "kind": kind, "layer": layer, "kept": best, "size": size})
-    found = all_removed(heads, task, orders, kept(run, "best")).rename(columns={"strategy": "name"})
+    found = all_removed(bench, orders, bench.judge).rename(columns={"strategy": "name"})
     return found.merge(pd.DataFrame(rows), on="name")
 
 
 def mean_loss(task: Any) -> float:
-    """The task's mean loss over the select half, nothing decoded."""
+    """The task's mean loss over the select split, nothing decoded."""
     import torch
 
     with torch.no_grad():
         return float(torch.cat([task.losses(task.network, batch) for batch in task.batches("select")]).mean())
 
 
-def write(out: Path, tables: dict[str, pd.DataFrame], task: Any, command: str) -> None:
-    """The tables as CSV, and meta.json with the task's signature."""
+def write(out: Path, tables: dict[str, pd.DataFrame], bench: Bench, command: str) -> None:
+    """The tables as CSV, and meta.json with the signatures of what judged and of what chose."""
     for name, table in tables.items():
-        write_atomically(out / f"{name}.csv", table.to_csv(index=False))
-    write_meta(out, task.signature(), command=command)
+        write_atomically(out / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+    write_meta(out, {**bench.judge.signature(), "chosen_on": bench.choose.signature()}, command=command)
