@@ -25,10 +25,10 @@ def main() -> None:
     parser.add_argument("--budgets", default="0,8,16,24,32,40", help="of the scores and of every random order")
     parser.add_argument("--more-budgets", default="4,12", help="of the scores and of one random order")
     parser.add_argument("--penalties", default="0.003,0.01,0.03,0.1", help="nats for an open gate")
-    parser.add_argument("--steps", type=int, default=60, help="of training gates")
+    parser.add_argument("--steps", type=int, default=50, help="of training gates")
     parser.add_argument("--gate-seeds", type=int, default=1)
     parser.add_argument("--worst", type=int, default=8, help="encoder heads whose removal alone is judged by BLEU")
-    parser.add_argument("--parts", default="curve,gates,single")
+    parser.add_argument("--parts", default="curve,gates,single,report")
     given = parser.parse_args()
     parts = given.parts.split(",")
     bench = shared.open_bench(given, NTREX)
@@ -54,6 +54,10 @@ def main() -> None:
         worst = pd.concat([loss[loss["kind"] == "cross"], loss[loss["kind"] == "encoder"].head(given.worst)])
         chosen = [HeadId(*place) for place in worst[["kind", "layer", "head"]].itertuples(index=False)]
         shared.single_heads(bench, chosen, bench.judge).to_parquet(folder / "single.parquet")
+    if "report" in parts:
+        from voita_report import report  # draws, which the other parts need not wait for
+
+        shared.write(given.out, report(bench, folder, given.out), bench, COMMAND)
 
 
 if __name__ == "__main__":

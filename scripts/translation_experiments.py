@@ -1,4 +1,4 @@
-"""What the experiments on heads of translation models share: lines, single heads, curves, gates, a layer's best head."""
+"""What the experiments on heads of translation models share: lines, single heads, curves, gates, best heads."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from translation_tables import affordable as affordable  # counted here, asked f
 import headlab
 from headlab.attention.masks import HeadId, HeadMask
 from headlab.models.parallel import demo_pairs
+from headlab.pruning.evaluations import run_key
 from headlab.pruning.ladder import Training, ladder
 from headlab.pruning.orderings import Ordering, order
 from headlab.pruning.sweep import sweep
@@ -58,7 +59,7 @@ def open_bench(given: argparse.Namespace, default: tuple[str, str]) -> Bench:
     common: dict[str, Any] = {"lowercase": given.lowercase, "batch_size": given.batch_size}
     judge = headlab.task("translation", model=given.model, **judged, **common)
     cheap = headlab.task("translation", model=judge.model, metric="nll", **judged, **common)
-    common["batch_size"] = min(16, given.batch_size)  # of gates: more steps for the same time
+    common["batch_size"] = min(8, given.batch_size)  # of gates: more steps for the same time
     choose = headlab.task("translation", model=judge.model, metric="nll", split="80:20", **chosen, **common)
     return Bench(choose, judge, cheap, headlab.Heads(judge.model), kept(given.runs, "masks"))
 
@@ -108,6 +109,11 @@ def single_heads(bench: Bench, which: Sequence[HeadId], task: Any) -> pd.DataFra
     found = all_removed(bench, orders, task)
     places = pd.DataFrame(which, index=names)
     return found.join(places, on="strategy").rename(columns={"strategy": "name"}).reset_index(drop=True)
+
+
+def whole_key(bench: Bench, task: Any) -> str:
+    """The key of the full model's evaluation on all lines of a task."""
+    return run_key(HeadMask.full(bench.heads), "zero", "all", task.signature())
 
 
 def all_removed(bench: Bench, orders: Sequence[Ordering], task: Any) -> pd.DataFrame:

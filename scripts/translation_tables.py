@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
+from scipy import stats
+
+from headlab.pruning.evaluations import read_run
+from headlab.pruning.significance import adjusted, paired_p
+from headlab.tasks.metrics import metric
 
 DROPS = (0.25, 1.0)  # BLEU
+PLACE = ["kind", "layer", "head"]
 
 
 def affordable(table: pd.DataFrame, drops: Sequence[float] = DROPS) -> pd.DataFrame:
@@ -23,7 +30,73 @@ def affordable(table: pd.DataFrame, drops: Sequence[float] = DROPS) -> pd.DataFr
             found = {}
             for name, column in (("removed", "drop"), ("at_least", "ci_high"), ("at_most", "ci_low")):
                 fits = (one[column] <= drop) | (one["n_removed"] == 0)
-                found[name] = int(one.loc[fits.cummin(), "n_removed"].max())
+                found[name] = int(max([0, *one.loc[fits.cummin(), "n_removed"]]))
             rows.append({"strategy": strategy, "seed": seed, "kinds": kinds, "drop": drop,
                          "n_heads": one["n_heads"].iloc[0], **found})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def with_p(table: pd.DataFrame, masks: Path, whole: str) -> pd.DataFrame:
+    """Columns `p`, of "without the head nothing changes", and `q`, adjusted over the heads (Benjamini-Hochberg).
+
+    `whole` is the key of the full model's evaluation, the column `run` has those of the masks. Only for metrics that
+    have a test of their own: the means, and BLEU.
+    """
+    baseline = read_run(masks, whole)
+    parts = []
+    for name, part in table.groupby("metric", sort=False):
+        p = []
+        for key in part["run"]:
+            found = read_run(masks, key)
+            tested = name in ("bleu", "nll") and baseline is not None and found is not None
+            p.append(paired_p(baseline.examples, found.examples, metric(str(name))) if tested else float("nan"))
+        parts.append(part.assign(p=p, q=adjusted(pd.Series(p, dtype=float).to_numpy())))
+    return pd.concat(parts)
+
+
+def survival(labels: pd.DataFrame, survives: pd.Series, least: int = 2) -> pd.DataFrame:
+    """Fisher's exact test, two-sided, of every label against survival; all indexed by head.
+
+    `labels` has one column of truths each. Labels that fewer than `least` heads have, or lack, are not tested.
+    """
+    rows = []
+    stays = survives.to_numpy(dtype=bool)
+    for label in labels:
+        has = labels.loc[survives.index, label].to_numpy(dtype=bool)
+        if min(has.sum(), (~has).sum()) < least:
+            continue
+        table = [[int((has & stays).sum()), int((has & ~stays).sum())],
+                 [int((~has & stays).sum()), int((~has & ~stays).sum())]]  # fmt: skip
+        odds, p = stats.fisher_exact(table)
+        counts = {"n": int(has.sum()), "stay": table[0][0], "others": int((~has).sum()), "others_stay": table[1][0]}
+        rows.append({"test": "Fisher", "label": label, **counts, "effect": float(odds), "p": float(p)})
+    return pd.DataFrame(rows)
+
+
+def separation(scores: pd.DataFrame, survives: pd.Series) -> pd.DataFrame:
+    """Mann-Whitney test, two-sided, of every column between heads that survive and heads that go.
+
+    `effect` is the probability that a head that stays has the higher value (ties count half).
+    """
+    rows = []
+    stays = survives.to_numpy(dtype=bool)
+    for column in scores:
+        values = scores.loc[survives.index, column].to_numpy(dtype=float)
+        found = stats.mannwhitneyu(values[stays], values[~stays])
+        rows.append({"test": "Mann-Whitney", "label": column, "n": len(values), "stay": int(stays.sum()),
+                     "effect": float(found.statistic) / (int(stays.sum()) * int((~stays).sum())),
+                     "p": float(found.pvalue)})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table with three digits."""
+    rows = [list(table.columns), ["---"] * table.shape[1]]
+    rows += [[_short(value) for value in row] for row in table.itertuples(index=False)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return "" if pd.isna(value) else f"{value:.3g}"
+    return str(value)

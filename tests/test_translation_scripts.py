@@ -98,3 +98,26 @@ def test_what_a_curve_affords_is_counted_to_the_first_failure(load) -> None:
     found = shared.affordable(table).set_index("drop")
     assert found.loc[0.25, ["removed", "at_least", "at_most"]].tolist() == [4, 0, 12]
     assert found.loc[1.0, ["removed", "at_least", "at_most"]].tolist() == [12, 12, 12]
+
+
+def test_an_order_whose_first_cut_is_too_dear_affords_nothing(load) -> None:
+    shared = load("translation_experiments")
+    row = {"strategy": "hard_concrete", "seed": 0, "kinds": "encoder", "metric": "bleu", "n_removed": 20, "n_heads": 48,
+           "drop": 3.0, "ci_low": 2.0, "ci_high": 4.0}  # fmt: skip
+    found = shared.affordable(pd.DataFrame([row]))
+    assert found[["removed", "at_least", "at_most"]].to_numpy().tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_survival_of_labels_by_hand(load) -> None:
+    tables = load("translation_tables")
+    index = pd.MultiIndex.from_product([["encoder"], [0, 1], range(4)], names=["kind", "layer", "head"])
+    local = pd.Series([1, 1, 1, 0, 0, 0, 0, 0], index=index, dtype=bool)
+    labels = pd.DataFrame({"local": local, "rare": [True] + [False] * 7}, index=index)
+    stays = pd.Series([1, 1, 1, 1, 0, 0, 0, 0], index=index, dtype=bool)
+    found = tables.survival(labels, stays).set_index("label")
+    assert list(found.index) == ["local"]  # one head alone is not tested
+    assert found.loc["local", ["n", "stay", "others", "others_stay"]].tolist() == [3, 3, 5, 1]
+    assert found.loc["local", "p"] == pytest.approx(2 * 4 / 56)  # C(4,3) of C(8,3) draws, and as many on the other side
+    scores = pd.DataFrame({"mass": [8.0, 7, 6, 5, 4, 3, 2, 1]}, index=index)
+    apart = tables.separation(scores, stays).iloc[0]
+    assert apart["effect"] == 1 and apart["p"] == pytest.approx(2 / 70)  # one of C(8,4) orders, and its mirror image

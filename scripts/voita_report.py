@@ -1,0 +1,220 @@
+"""Tables, figures and README of the experiment on the Firefox student, from the parts that are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy import stats
+from translation_experiments import Bench, whole_key
+from translation_tables import PLACE, affordable, markdown, separation, survival, with_p
+
+from headlab.pruning.significance import adjusted
+from headlab.report import figures
+from headlab.tables import head_names, write_atomically
+
+LABELS = Path("results/labels/firefox/heads.csv")
+LEFT = 16  # encoder heads that are left where labels of an order's survivors are tested
+PUBLISHED = (
+    "Voita et al. (2019) pruned 48 encoder heads to 10 for 0.15 BLEU (WMT) and to 4 for 0.25 BLEU (OpenSubtitles), "
+    "fine-tuning the encoder along with its gates. Here no weight is touched."
+)
+
+
+def report(bench: Bench, folder: Path, out: Path) -> dict[str, pd.DataFrame]:
+    """What results/reproduce_voita holds besides meta.json; returns the tables to be written."""
+    there = {path.stem: pd.read_parquet(path) for path in folder.glob("*.parquet")}
+    tables: dict[str, pd.DataFrame] = {}
+    text = ["# Encoder heads of the Firefox student, English to Portuguese", "", _head(bench), "", PUBLISHED]
+    if "curve" in there:
+        parts = [there["curve"], *([there["gates-curve"]] if "gates-curve" in there else [])]
+        tables["curve"] = pd.concat(parts, ignore_index=True).drop(columns="seconds")
+        tables["affordable"] = affordable(tables["curve"])
+        text += _curve(tables, out)
+    if "gates" in there:
+        tables["gates"] = there["gates"]
+        figures.save_figure(figures.gate_histogram(there["gates"]), out / "gates", ["png"])
+        text += ["", *_gates(there["gates"], there["gates-curve"])]
+    labels = pd.read_csv(LABELS).set_index(PLACE) if LABELS.is_file() else None
+    if labels is not None and "heads" in there:
+        tables["survival"] = survivors(there, labels)
+        text += ["", *_survival(tables["survival"])]
+    if "single-nll" in there:
+        tables["single"] = single(there, bench)
+        tables["cross"], lines = alignment(tables["single"], labels, out)
+        text += ["", *_single(tables["single"]), "", *lines]
+    write_atomically(out / "README.md", "\n".join(text) + "\n")
+    return tables
+
+
+def _head(bench: Bench) -> str:
+    n, chosen = bench.judge.n_examples, len(bench.choose.split("select"))
+    return (
+        f"Made by `scripts/reproduce_voita.py`. BLEU of the first {n} lines of NTREX (greedy); the heads are chosen by "
+        f"the loss on {chosen} later lines, and zeroed. Drops are above 0 where the mask is worse; intervals are 95 % "
+        "of 1,000 paired bootstrap resamples."
+    )
+
+
+def _curve(tables: dict[str, pd.DataFrame], out: Path) -> list[str]:
+    """BLEU by number of heads removed, and how many heads a drop affords."""
+    bleu = tables["curve"][tables["curve"]["metric"] == "bleu"]
+    lines = ["", f"Baseline: {bleu['baseline'].iloc[0]:.2f} BLEU.", "", "## What removing encoder heads costs (BLEU)"]
+    orders = bleu[~bleu["strategy"].isin(["random", "hard_concrete"])]
+    shown = orders.assign(text=_interval(orders)).pivot(index="n_removed", columns="strategy", values="text")
+    random = bleu[bleu["strategy"] == "random"].groupby("n_removed")["drop"]
+    several = random.agg(["mean", "min", "max", "size"])
+    shown["random: mean (range; orders)"] = [
+        f"{row['mean']:.2f} ({row['min']:.2f} to {row['max']:.2f}; {row['size']:.0f})" if n else "0.00"
+        for n, row in several.reindex(shown.index).iterrows()
+    ]
+    lines += ["", markdown(shown.fillna("").reset_index())]
+    counts = tables["affordable"]
+    rows = []
+    for (strategy, drop), part in counts.groupby(["strategy", "drop"], sort=False):
+        rows.append({"order": strategy, "BLEU": drop, "heads that go": _range(part["removed"]),
+                     "at least": _range(part["at_least"]), "at most": _range(part["at_most"])})  # fmt: skip
+    lines += ["", "How many of 48 go before BLEU falls by more, on the budgets tried (of several random orders, or "
+              "seeds, the range); at least and at most: by the upper and the lower end of the drop's interval.",
+              "", markdown(pd.DataFrame(rows)), "", "![curve](curve-bleu.png)"]  # fmt: skip
+    figure = Figure(figsize=(figures.TWO_COLUMNS, 3.2), layout="constrained")
+    axes = figure.subplots()
+    figures.pruning_curve(tables["curve"], "bleu", ax=axes)
+    axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    figures.save_figure(figure, out / "curve-bleu", ["png"])
+    return lines
+
+
+def _gates(gates: pd.DataFrame, curve: pd.DataFrame) -> list[str]:
+    """The Pareto table of learned gates, and how decided they are (row C5: P(0) > .9 or P(1) > .5)."""
+    free = gates[gates["weight"].notna()]
+    decided = (free["p_open"] < 0.1) | (free["p_one"] > 0.5)
+    share = decided.groupby([free["level"], free["seed"]]).mean()
+    bleu = curve[curve["metric"] == "bleu"]
+    rows = [
+        {"penalty": row.penalty, "seed": row.seed, "heads left": row.n_heads - row.n_removed, "BLEU": row.value,
+         "drop": text, "decided": share[row.penalty, row.seed]}
+        for row, text in zip(bleu.itertuples(), _interval(bleu), strict=True)
+    ]  # fmt: skip
+    return ["## Learned gates (hard concrete, weights frozen, hard gates)", "", markdown(pd.DataFrame(rows)), "",
+            "![gates](gates.png)"]  # fmt: skip
+
+
+def survivors(there: dict[str, pd.DataFrame], labels: pd.DataFrame) -> pd.DataFrame:
+    """Labels, and what they measure, of heads that stay against heads that go: for every order, and learned gates."""
+    kept: dict[str, pd.Series] = {}
+    scores = there["heads"].loc[["encoder"]]
+    for column in scores.filter(like="score_"):
+        kept[f"{column.removeprefix('score_')}, {LEFT} left"] = scores[column].rank(method="first") > 48 - LEFT
+    if "gates" in there:
+        gates = there["gates"][there["gates"]["weight"].notna()].set_index(PLACE)
+        for (level, seed), part in gates.groupby(["level", "seed"], sort=False):
+            if 4 <= part["kept"].sum() <= 44:
+                kept[f"gates {level:g} seed {seed}, {part['kept'].sum()} left"] = part["kept"].astype(bool)
+    encoder = labels.loc[["encoder"]].dropna(axis=1, how="all")
+    truths = encoder.select_dtypes(bool)
+    numbers = encoder[[f"{name}_score" for name in truths if f"{name}_score" in encoder]].assign(
+        entropy=encoder["entropy"]
+    )
+    parts = []
+    for name, survives in kept.items():
+        both = [survival(truths, survives), separation(numbers, survives)]
+        parts.append(pd.concat(both).assign(order=name).pipe(lambda t: t.assign(q=adjusted(t["p"].to_numpy()))))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _survival(table: pd.DataFrame) -> list[str]:
+    found = table[table["q"] < 0.05].sort_values(["label", "order"])
+    fisher = table[table["test"] == "Fisher"]
+    shown = fisher[["order", "label", "n", "stay", "others", "others_stay", "p", "q"]]
+    lines = ["## Labels of the heads that stay against those that go", "",
+             f"{len(table)} tests ({table['order'].nunique()} choices of survivors); q is adjusted within each choice "
+             f"(Benjamini-Hochberg); {len(found)} have q < .05. Labels (Fisher's exact test):", "",
+             markdown(shown)]  # fmt: skip
+    numbers = found[found["test"] == "Mann-Whitney"][["order", "label", "effect", "p", "q"]]
+    if len(numbers):
+        lines += ["", "What the labels measure (Mann-Whitney, q < .05; effect: chance that a head that stays has the "
+                  "higher value):", "", markdown(numbers)]  # fmt: skip
+    return lines
+
+
+def single(there: dict[str, pd.DataFrame], bench: Bench) -> pd.DataFrame:
+    """A row for each head: the loss without it, and BLEU where that was decoded, with p and q."""
+    found = None
+    for name, task, measured in (("single-nll", bench.cheap, "nll"), ("single", bench.judge, "bleu")):
+        if name not in there:
+            continue
+        rows = there[name][there[name]["metric"] == measured]
+        rows = with_p(rows, bench.masks, whole_key(bench, task)).set_index(PLACE)
+        rows = rows[["drop", "ci_low", "ci_high", "p", "q"]].add_prefix(f"{measured}_")
+        found = rows if found is None else found.join(rows)
+    assert found is not None
+    found.insert(0, "name", head_names(found.index, single_stack=False))
+    return found.reset_index()
+
+
+def _single(table: pd.DataFrame) -> list[str]:
+    """How many heads matter alone (row D1), and those that matter most."""
+    matter = table["nll_q"] < 0.05
+    worse, better = int((matter & (table["nll_drop"] > 0)).sum()), int((matter & (table["nll_drop"] < 0)).sum())
+    lines = ["## Every head alone", "", f"Loss on the lines that judge, q < .05: {worse} of {len(table)} heads are "
+             f"missed, {better} are better gone."]  # fmt: skip
+    if "bleu_drop" in table:
+        judged = table[table["bleu_drop"].notna()]
+        worst = judged.nlargest(10, "bleu_drop")
+        shown = worst.assign(bleu=_interval(worst, "bleu_"), nll=_interval(worst, "nll_", 4))
+        lines += [f"BLEU ({len(judged)} heads decoded): {int((judged['bleu_q'] < 0.05).sum())} with q < .05. Largest "
+                  "drops:", "", markdown(shown[["name", "bleu", "bleu_q", "nll"]])]  # fmt: skip
+    return lines
+
+
+def alignment(table: pd.DataFrame, labels: pd.DataFrame | None, out: Path) -> tuple[pd.DataFrame, list[str]]:
+    """The head that aligns best among the cross-attention heads, and what it costs to lose it."""
+    cross = table[table["kind"] == "cross"].set_index(PLACE)
+    column = "bleu" if "bleu_drop" in cross and cross["bleu_drop"].notna().all() else "nll"
+    if labels is None:
+        return cross.reset_index(), []
+    cross["alignment_score"] = labels["alignment_score"]
+    best, drops = cross["alignment_score"].idxmax(), cross[f"{column}_drop"]
+    place = int((drops > drops[best]).sum()) + 1
+    found: Any = stats.spearmanr(cross["alignment_score"], drops)
+    own = cross.loc[[best]]
+    others = drops.drop(best)
+    text = (
+        f"By its attention {own['name'].iloc[0]} aligns best ({own['alignment_score'].iloc[0]:.2f} of the silver "
+        f"links). Without it {column} falls by {_interval(own, f'{column}_', 3).iloc[0]}: number {place} of "
+        f"{len(cross)} cross-attention heads (median of the others {others.median():.3f}, largest "
+        f"{others.max():.3f}). Over the heads, alignment and drop have a rank correlation of {found.statistic:.2f} "
+        f"(p = {found.pvalue:.2g})."
+    )
+    _draw(cross, column, out)
+    return cross.reset_index(), ["## The alignment head", "", text, "", "![cross](cross.png)"]
+
+
+def _draw(cross: pd.DataFrame, column: str, out: Path) -> None:
+    figure = Figure(figsize=(figures.ONE_COLUMN, 2.6), layout="constrained")
+    axes = figure.subplots()
+    drop = cross[f"{column}_drop"]
+    bars = np.abs(np.stack([drop - cross[f"{column}_ci_low"], cross[f"{column}_ci_high"] - drop]))
+    axes.errorbar(cross["alignment_score"], drop, bars, fmt="o", markersize=3, linewidth=0.8)
+    axes.axhline(0, color="black", linewidth=0.6)
+    for name, x, y in zip(cross["name"], cross["alignment_score"], drop, strict=True):
+        axes.annotate(name, (x, y), xytext=(3, 3), textcoords="offset points", fontsize=6)
+    axes.set_xlabel("links that the head looks at (share)")
+    axes.set_ylabel("drop of BLEU without it" if column == "bleu" else "rise of the loss without it (nats)")
+    figures.save_figure(figure, out / "cross", ["png"])
+
+
+def _interval(table: pd.DataFrame, prefix: str = "", digits: int = 2) -> pd.Series:
+    """`drop (low to high)` of every row."""
+    columns = zip(*(table[f"{prefix}{name}"] for name in ("drop", "ci_low", "ci_high")), strict=True)
+    texts = [f"{drop:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})" for drop, low, high in columns]
+    return pd.Series(texts, index=table.index)
+
+
+def _range(values: pd.Series) -> str:
+    low, high = int(values.min()), int(values.max())
+    return str(low) if low == high else f"{low} to {high}"
