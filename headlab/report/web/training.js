@@ -10,8 +10,9 @@ class Training {
     this.play = make("button", { type: "button", class: "small", text: "Play", "aria-pressed": "false", onclick: () => this.run() });
     const model = choice("Model", series.map((one, i) => [String(i), one.name]), "0", (value) => { this.model = Number(value); this.draw(); });
     this.model = 0;
-    this.column = Object.keys(series[0].values)[0];
-    const columns = Object.keys(series[0].values).map((name) => [name, `${series[0].titles[name]} — ${name}`]);
+    const sorted = Object.keys(series[0].values).sort((a, b) => spread(series[0].values[b]) - spread(series[0].values[a]));
+    this.column = sorted[0]; // what changes most
+    const columns = sorted.map((name) => [name, `${series[0].titles[name]} — ${name}`]);
     const column = choice("Column", columns, this.column, (value) => { this.column = value; this.draw(); });
     place.append(make("div", { class: "controls" }, series.length > 1 ? model.field : null, column.field, this.play, this.slider, this.name), this.stage, this.note);
     this.draw();
@@ -45,4 +46,10 @@ class Training {
     this.play.textContent = playing ? "Play" : "Stop";
     this.play.setAttribute("aria-pressed", String(!playing));
   }
+}
+
+// Greatest less smallest number in a list of lists.
+function spread(rows) {
+  const numbers = rows.flat().filter((value) => typeof value === "number");
+  return numbers.length ? Math.max(...numbers) - Math.min(...numbers) : 0;
 }
