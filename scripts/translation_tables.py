@@ -9,7 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from headlab.pruning.evaluations import read_run
-from headlab.pruning.significance import adjusted, paired_p
+from headlab.pruning.significance import adjusted, paired_bootstrap, paired_p
 from headlab.tasks.metrics import metric
 
 DROPS = (0.25, 1.0)  # BLEU
@@ -87,6 +87,33 @@ def separation(scores: pd.DataFrame, survives: pd.Series) -> pd.DataFrame:
                      "effect": float(found.statistic) / (int(stays.sum()) * int((~stays).sum())),
                      "p": float(found.pvalue)})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def fragility(table: pd.DataFrame, masks: Path, kind: str = "cross") -> pd.DataFrame:
+    """How much more BLEU falls where heads of `kind` go than where as large a share of another kind does.
+
+    One row per strategy, seed, budget and other kind: the difference of the drops and its paired bootstrap interval;
+    above 0 means that `kind` is the more fragile.
+    """
+    bleu = table[(table["metric"] == "bleu") & (table["n_removed"] > 0)]
+    kinds = [other for other in dict.fromkeys(bleu["kinds"]) if other != kind and "+" not in other]
+    rows = []
+    for (strategy, seed, budget), part in bleu.groupby(["strategy", "seed", "budget"], sort=False):
+        runs = part.set_index("kinds")["run"]
+        for other in kinds:
+            both = [read_run(masks, runs[name]) for name in (other, kind) if name in runs]
+            if len(both) == 2 and all(both):
+                found = paired_bootstrap(both[0].examples, [both[1].examples], [metric("bleu")]).iloc[0]
+                rows.append({"strategy": strategy, "seed": seed, "budget": budget, "kind": kind, "other": other,
+                             **found[["drop", "ci_low", "ci_high"]]})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def interval(table: pd.DataFrame, prefix: str = "", digits: int = 2) -> pd.Series:
+    """`drop (low to high)` of every row."""
+    columns = zip(*(table[f"{prefix}{name}"] for name in ("drop", "ci_low", "ci_high")), strict=True)
+    texts = [f"{drop:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})" for drop, low, high in columns]
+    return pd.Series(texts, index=table.index, dtype=object)
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 from translation_experiments import Bench, whole_key
-from translation_tables import PLACE, affordable, markdown, separation, survival, with_p
+from translation_tables import PLACE, affordable, interval, markdown, separation, survival, with_p
 
 from headlab.pruning.significance import adjusted
 from headlab.report import figures
@@ -64,7 +64,7 @@ def _curve(tables: dict[str, pd.DataFrame], out: Path) -> list[str]:
     bleu = tables["curve"][tables["curve"]["metric"] == "bleu"]
     lines = ["", f"Baseline: {bleu['baseline'].iloc[0]:.2f} BLEU.", "", "## What removing encoder heads costs (BLEU)"]
     orders = bleu[~bleu["strategy"].isin(["random", "hard_concrete"])]
-    shown = orders.assign(text=_interval(orders)).pivot(index="n_removed", columns="strategy", values="text")
+    shown = orders.assign(text=interval(orders)).pivot(index="n_removed", columns="strategy", values="text")
     random = bleu[bleu["strategy"] == "random"].groupby("n_removed")["drop"]
     several = random.agg(["mean", "min", "max", "size"])
     shown["random: mean (range; orders)"] = [
@@ -97,7 +97,7 @@ def _gates(gates: pd.DataFrame, curve: pd.DataFrame) -> list[str]:
     rows = [
         {"penalty": row.penalty, "seed": row.seed, "heads left": row.n_heads - row.n_removed, "BLEU": row.value,
          "drop": text, "decided": share[row.penalty, row.seed]}
-        for row, text in zip(bleu.itertuples(), _interval(bleu), strict=True)
+        for row, text in zip(bleu.itertuples(), interval(bleu), strict=True)
     ]  # fmt: skip
     return ["## Learned gates (hard concrete, weights frozen, hard gates)", "", markdown(pd.DataFrame(rows)), "",
             "![gates](gates.png)"]  # fmt: skip
@@ -165,7 +165,7 @@ def _single(table: pd.DataFrame) -> list[str]:
     if "bleu_drop" in table:
         judged = table[table["bleu_drop"].notna()]
         worst = judged.nlargest(10, "bleu_drop")
-        shown = worst.assign(bleu=_interval(worst, "bleu_"), nll=_interval(worst, "nll_", 4))
+        shown = worst.assign(bleu=interval(worst, "bleu_"), nll=interval(worst, "nll_", 4))
         lines += [f"BLEU ({len(judged)} heads decoded): {int((judged['bleu_q'] < 0.05).sum())} with q < .05. Largest "
                   "drops:", "", markdown(shown[["name", "bleu", "bleu_q", "nll"]])]  # fmt: skip
     return lines
@@ -185,7 +185,7 @@ def alignment(table: pd.DataFrame, labels: pd.DataFrame | None, out: Path) -> tu
     others = drops.drop(best)
     text = (
         f"By its attention {own['name'].iloc[0]} aligns best ({own['alignment_score'].iloc[0]:.2f} of the silver "
-        f"links). Without it {column} falls by {_interval(own, f'{column}_', 3).iloc[0]}: number {place} of "
+        f"links). Without it {column} falls by {interval(own, f'{column}_', 3).iloc[0]}: number {place} of "
         f"{len(cross)} cross-attention heads (median of the others {others.median():.3f}, largest "
         f"{others.max():.3f}). Over the heads, alignment and drop have a rank correlation of {found.statistic:.2f} "
         f"(p = {found.pvalue:.2g})."
@@ -206,13 +206,6 @@ def _draw(cross: pd.DataFrame, column: str, out: Path) -> None:
     axes.set_xlabel("links that the head looks at (share)")
     axes.set_ylabel("drop of BLEU without it" if column == "bleu" else "rise of the loss without it (nats)")
     figures.save_figure(figure, out / "cross", ["png"])
-
-
-def _interval(table: pd.DataFrame, prefix: str = "", digits: int = 2) -> pd.Series:
-    """`drop (low to high)` of every row."""
-    columns = zip(*(table[f"{prefix}{name}"] for name in ("drop", "ci_low", "ci_high")), strict=True)
-    texts = [f"{drop:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})" for drop, low, high in columns]
-    return pd.Series(texts, index=table.index)
 
 
 def _range(values: pd.Series) -> str:

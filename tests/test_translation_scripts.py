@@ -121,3 +121,53 @@ def test_survival_of_labels_by_hand(load) -> None:
     scores = pd.DataFrame({"mass": [8.0, 7, 6, 5, 4, 3, 2, 1]}, index=index)
     apart = tables.separation(scores, stays).iloc[0]
     assert apart["effect"] == 1 and apart["p"] == pytest.approx(2 / 70)  # one of C(8,4) orders, and its mirror image
+
+
+def test_fragility_is_the_difference_of_two_values(load, tmp_path) -> None:
+    from headlab.pruning.evaluations import MaskedRun, write_run
+    from headlab.tasks.metrics import metric
+
+    tables = load("translation_tables")
+    bleu = metric("bleu")
+    rng = np.random.default_rng(0)
+    runs = {}
+    for kind, share in (("encoder", 0.8), ("cross", 0.3)):
+        totals = np.array([10.0, 9, 8, 7])
+        hits = rng.binomial(totals.astype(int), share, size=(50, 4))
+        # In sacrebleu's order: length, length of the reference, four counts of matches, four totals.
+        values = [np.full(50, 10.0), np.full(50, 10.0), *hits.T, *np.repeat(totals[:, None], 50, axis=1)]
+        runs[kind] = pd.DataFrame(dict(zip(bleu.columns, values, strict=True))).astype(float)
+        write_run(tmp_path, MaskedRun(f"run-{kind}", runs[kind], 0.0))
+    rows = [{"strategy": "gradient", "seed": 0, "kinds": kind, "budget": "20%", "n_removed": 5, "metric": "bleu",
+             "run": f"run-{kind}"} for kind in runs]  # fmt: skip
+    found = tables.fragility(pd.DataFrame(rows), tmp_path).iloc[0]
+    values = {kind: bleu.of({name: part[name].to_numpy() for name in part}) for kind, part in runs.items()}
+    assert found["other"] == "encoder" and found["drop"] == pytest.approx(values["encoder"] - values["cross"])
+    assert 0 < found["ci_low"] < found["drop"] < found["ci_high"]
+
+
+@pytest.mark.slow
+def test_the_marian_experiment_reports_all_its_parts(load, monkeypatch, corpus, tmp_path) -> None:
+    import sacrebleu
+
+    model, out, runs = tmp_path / "model", tmp_path / "out", tmp_path / "runs"
+    train(load("train_marian"), monkeypatch, corpus, model)
+    script = load("reproduce_michel_mt")
+    line = ["x", "--model", model, "--source", corpus["source"], "--reference", corpus["target"], "--lowercase",
+            "--limit", 4, "--choose", 10, "--seeds", 1, "--parts", "kinds,report"]  # fmt: skip
+    line += ["--runs", runs, "--out", out]
+    monkeypatch.setattr(script, "BUDGETS", ("0", "100%"))
+    monkeypatch.setattr(sys, "argv", [str(part) for part in line])
+    script.main()
+    kinds = pd.read_csv(out / "kinds.csv")
+    assert list(dict.fromkeys(kinds["kinds"])) == ["encoder", "decoder", "cross", "encoder+decoder+cross"]
+    whole = kinds[(kinds["metric"] == "bleu") & (kinds["n_removed"] == 0)]["value"]
+    lines = (model / "test.translations").read_text().split("\n")[:4]
+    references = [corpus["target"].read_text().split("\n")[:4]]
+    expected = sacrebleu.corpus_bleu(lines, references, lowercase=True).score
+    assert np.allclose(whole, expected, rtol=1e-5)
+    fragility = pd.read_csv(out / "fragility.csv")
+    assert set(fragility["other"]) == {"encoder", "decoder"}
+    assert "Is cross-attention the most fragile?" in (out / "README.md").read_text()
+    assert (out / "kinds-bleu.png").stat().st_size > 1000
+    assert json.loads((out / "meta.json").read_text())["signature"]["chosen_on"]["n_examples"] == 10
