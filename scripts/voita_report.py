@@ -183,9 +183,10 @@ def alignment(table: pd.DataFrame, labels: pd.DataFrame | None, out: Path) -> tu
     found: Any = stats.spearmanr(cross["alignment_score"], drops)
     own = cross.loc[[best]]
     others = drops.drop(best)
+    change = {"bleu": "BLEU falls", "nll": "the loss rises"}[column]
     text = (
         f"By its attention {own['name'].iloc[0]} aligns best ({own['alignment_score'].iloc[0]:.2f} of the silver "
-        f"links). Without it {column} falls by {interval(own, f'{column}_', 3).iloc[0]}: number {place} of "
+        f"links). Without it {change} by {interval(own, f'{column}_', 3).iloc[0]}: number {place} of "
         f"{len(cross)} cross-attention heads (median of the others {others.median():.3f}, largest "
         f"{others.max():.3f}). Over the heads, alignment and drop have a rank correlation of {found.statistic:.2f} "
         f"(p = {found.pvalue:.2g})."

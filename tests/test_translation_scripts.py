@@ -171,3 +171,59 @@ def test_the_marian_experiment_reports_all_its_parts(load, monkeypatch, corpus, 
     assert "Is cross-attention the most fragile?" in (out / "README.md").read_text()
     assert (out / "kinds-bleu.png").stat().st_size > 1000
     assert json.loads((out / "meta.json").read_text())["signature"]["chosen_on"]["n_examples"] == 10
+
+
+def student_tables(folder: Path) -> pd.MultiIndex:
+    """Tables of a student whose only needed cross-attention head is X1H6; returns the index of its heads."""
+    places = [("encoder", layer, head) for layer in range(6) for head in range(8)]
+    places += [("cross", layer, head) for layer in range(2) for head in range(8)]
+    index = pd.MultiIndex.from_tuples(places, names=["kind", "layer", "head"])
+    pd.DataFrame({"score_gradient": np.arange(64.0)}, index=index).to_parquet(folder / "heads.parquet")
+    drops = {("gradient", 0): (0, 0.2, 2.0), ("random", 0): (0, 2.0, 9.0), ("random", 1): (0, 0.5, 8.0)}
+    rows = [
+        {"strategy": name, "ablation": "zero", "seed": seed, "kinds": "encoder", "budget": str(n), "n_removed": n,
+         "n_heads": 48, "metric": "bleu", "value": 30 - drop, "baseline": 30.0, "drop": drop, "ci_low": drop - 0.1,
+         "ci_high": drop + 0.1, "n_examples": 500, "split": "all", "seconds": 1.0, "run": "x"}
+        for (name, seed), several in drops.items() for n, drop in zip((0, 8, 16), several, strict=True)
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_parquet(folder / "curve.parquet")
+    gate = {**rows[2], "strategy": "hard_concrete", "budget": "penalty=0.1", "penalty": 0.1, "n_removed": 40}
+    pd.DataFrame([gate]).to_parquet(folder / "gates-curve.parquet")
+    free = index.get_level_values("kind") == "encoder"
+    kept = ~free | (np.arange(64) >= 40)
+    weight = np.where(free, np.where(kept, 4.0, -4.0), np.nan)
+    gates = pd.DataFrame(
+        {"method": "hard_concrete", "level": 0.1, "seed": 0, "weight": weight, "kept": kept}, index=index
+    )
+    gates = gates.assign(p_open=np.where(kept, 0.99, 0.01), p_one=np.where(kept, 0.9, 0.0))
+    gates.reset_index().to_parquet(folder / "gates.parquet")
+    for name, metric in (("single-nll", "nll"), ("single", "bleu")):
+        alone = index.to_frame(index=False).assign(metric=metric, drop=0.0, run="x")
+        alone.loc[62, "drop"] = 2.5
+        alone = alone if metric == "nll" else alone[alone["kind"] == "cross"]
+        alone.assign(ci_low=alone["drop"] - 0.1, ci_high=alone["drop"] + 0.1).to_parquet(folder / f"{name}.parquet")
+    return index
+
+
+def test_the_student_report_from_tables_by_hand(load, monkeypatch, tmp_path) -> None:
+    from types import SimpleNamespace
+
+    script = load("voita_report")
+    index = student_tables(tmp_path)
+    labels = pd.DataFrame({"local": np.arange(64) >= 36, "local_score": 0.5, "entropy": 1.0}, index=index)
+    labels["alignment_score"] = [float(place == ("cross", 1, 6)) for place in index]
+    labels.reset_index().to_csv(tmp_path / "labels.csv")
+    monkeypatch.setattr(script, "LABELS", tmp_path / "labels.csv")
+    monkeypatch.setattr(script, "whole_key", lambda *_: "x")
+    judge = SimpleNamespace(n_examples=500)
+    bench = SimpleNamespace(judge=judge, cheap=judge, choose=SimpleNamespace(split=lambda _: range(9)), masks=tmp_path)
+    tables = script.report(bench, tmp_path, tmp_path / "out")
+    found = tables["survival"].set_index(["order", "test", "label"])
+    # Local are the heads 36 to 47 of 48; gates keep 40 to 47, the order by gradient the last 16.
+    gates = found.loc[("gates 0.1 seed 0, 8 left", "Fisher", "local")]
+    assert gates[["n", "stay", "others", "others_stay"]].tolist() == [12, 8, 36, 0] and gates["p"] < 1e-5
+    assert found.loc[("gradient, 16 left", "Fisher", "local"), "stay"] == 12
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "Baseline: 30.00 BLEU" in text and "X1H6 aligns best (1.00" in text and "number 1 of 16" in text
+    assert "| gradient | 0.25 | 8 | 0 | 8 |" in text and "| random | 1 | 0 to 8 | 0 to 8 | 0 to 8 |" in text
+    assert {"curve-bleu.png", "gates.png", "cross.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
