@@ -272,8 +272,9 @@ def test_the_printed_sweep_is_short_and_has_each_baseline_once(
     assert run(_classification(tiny_classifier, sentences, out, "--budgets", "0,1%,25%,50%")) == 0
     printed = capsys.readouterr()
     assert printed.err == "Warning: the budget 1% of 8 heads removes no head.\n"
-    header, *lines = printed.out[printed.out.index("metric") :].splitlines()
-    assert header.split()[0] == "metric"
+    curves, areas = printed.out[printed.out.index("metric") :].split("\n\n")
+    header, *lines = curves.splitlines()
+    assert header.split()[0] == "metric" and "area" in areas
     assert header.split()[-1] == "n"
     assert "random: mean (range)" in header
     curve = load_table(out, "sweep")
