@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from headlab.report.definitions import BOUNDS, METRICS, define
-from headlab.report.figures.curve import groups, random_band, share_removed, value_interval
+from headlab.report.figures.curve import groups, is_control, random_band, share_removed, value_interval
 from headlab.report.figures.pareto import pareto_front
 
 _POINT = ("n_removed", "n_heads", "value", "baseline", "drop", "ci_low", "ci_high", "n_examples")
@@ -48,7 +48,7 @@ def _listed(values: pd.Series) -> str:
 
 
 def _line(name: str, strategy: str, rows: pd.DataFrame) -> dict[str, Any]:
-    if strategy == "random":
+    if strategy == "random" or is_control(rows):
         band = random_band(rows)
         drops = random_band(rows.assign(value=rows["drop"]))
         counts = rows.groupby(share_removed(rows))["n_removed"].first()
@@ -57,7 +57,7 @@ def _line(name: str, strategy: str, rows: pd.DataFrame) -> dict[str, Any]:
                    "low": values["low"], "high": values["high"], "drop": drops.loc[share, "mean"],
                    "ci_low": drops.loc[share, "low"], "ci_high": drops.loc[share, "high"]}
                   for share, values in band.iterrows()]  # fmt: skip
-        return {"name": name, "random": True, "orders": n_orders, "points": points}
+        return {"name": name, "random": strategy == "random", "orders": n_orders, "points": points}
     rows = rows.assign(share=share_removed(rows)).groupby("share", as_index=False).first()
     low, high = value_interval(rows)
     points = [_point(row) | {"low": low[i], "high": high[i]} for i, row in rows.iterrows()]

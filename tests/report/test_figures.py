@@ -345,3 +345,16 @@ def test_no_display_is_needed_and_no_backend_is_chosen(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "x.png").is_file()
+
+
+def test_matched_controls_are_a_mean_with_their_range(encoder_sweep: pd.DataFrame) -> None:
+    one = encoder_sweep[encoder_sweep["strategy"] == "gradient"].assign(strategy="matched:sink")
+    other = one.assign(seed=one["seed"] + 1, value=one["value"] - 0.1)
+    metric = str(one["metric"].iloc[0])
+    axes = pruning_curve(pd.concat([encoder_sweep, one, other]), metric).axes[0]
+    (drawn,) = [c for c in axes.containers if c.get_label() == "matched:sink (mean, range)"]
+    expected = one[one["metric"] == metric].drop_duplicates("n_removed").sort_values("n_removed")["value"] - 0.05
+    np.testing.assert_allclose(np.asarray(drawn.lines[0].get_ydata(), dtype=float), expected.astype(float), atol=1e-9)
+    (ends,) = drawn.lines[2]
+    np.testing.assert_allclose([np.ptp(segment[:, 1])
+                                for segment in ends.get_segments()], 0.1, atol=1e-9)  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,23 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from headlab.errors import DataError, unknown_name
 from headlab.report.definitions import BOUNDS, METRICS, define, lower_is_better
-from headlab.report.figures.style import COLOURS, GREY, MORE_COLOURS, ONE_COLUMN, figure_of, new_figure, styled
+from headlab.report.figures.style import (
+    COLOURS,
+    GREY,
+    MORE_COLOURS,
+    ONE_COLUMN,
+    TWO_COLUMNS,
+    figure_of,
+    new_figure,
+    styled,
+)
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _COLOURS = (*COLOURS[:5], *MORE_COLOURS)
 _KNOWN = {"gradient": 0, "ablation": 1}  # keep their colour from figure to figure
 _SETTINGS = ("ablation", "kinds", "split")
+CONTROLS = ("random", "matched:")
+MOST_INSIDE = 4  # lines beside which the legend finds room within the axes
 MANY_ORDERS = 20  # from here on, the band is the middle 95 % and not the range
 
 
@@ -37,17 +49,21 @@ def pruning_curve(sweep: pd.DataFrame, metric: str | None = None, *, ax: Axes | 
     if metric not in metrics:
         raise unknown_name("metric", metric, metrics)
     rows = sweep[sweep["metric"] == metric].assign(value=sweep["value"].where(np.isfinite(sweep["value"])))
-    axes = new_figure(ONE_COLUMN, 2.6).subplots() if ax is None else ax
+    lines = list(groups(rows))
+    beside = ax is None and len(lines) > MOST_INSIDE  # else the legend would cover the lines
+    axes = new_figure(TWO_COLUMNS if beside else ONE_COLUMN, 2.6).subplots() if ax is None else ax
     baselines = rows["baseline"].dropna().unique()
     for baseline in baselines:
         axes.axhline(baseline, color="black", linewidth=0.8, linestyle=(0, (4, 3)), gid="baseline",
                      label="all heads" if baseline == baselines[0] else None)  # fmt: skip
-    for i, (name, strategy, group) in enumerate(groups(rows)):
+    for i, (name, strategy, group) in enumerate(lines):
         if strategy == "random":
             _draw_random(axes, name, group)
         else:
             _draw_order(axes, name, group, _KNOWN.get(strategy, i + 2))
     _finish(axes, metric, rows)
+    place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if beside else {"loc": "best"}
+    axes.legend(frameon=False, handlelength=1.8, labelspacing=0.3, **place)
     return figure_of(axes)
 
 
@@ -86,12 +102,21 @@ def _draw_random(axes: Axes, name: str, rows: pd.DataFrame) -> None:
 
 
 def _draw_order(axes: Axes, name: str, rows: pd.DataFrame, i: int) -> None:
-    rows = rows.assign(share=share_removed(rows)).groupby("share", as_index=False).first().dropna(subset="value")
-    low, high = value_interval(rows)
+    if is_control(rows):
+        rows = random_band(rows).rename_axis("share").reset_index().assign(value=lambda band: band["mean"])
+        low, high, name = rows["low"], rows["high"], f"{name} (mean, range)"
+    else:
+        rows = rows.assign(share=share_removed(rows)).groupby("share", as_index=False).first().dropna(subset="value")
+        low, high = value_interval(rows)
     lengths = np.clip(np.nan_to_num(np.stack([rows["value"] - low, high - rows["value"]])), 0, None)
     colour, marker = _COLOURS[i % len(_COLOURS)], MARKERS[i % len(MARKERS)]
     axes.errorbar(rows["share"], rows["value"], yerr=lengths, color=colour, linewidth=1.4, marker=marker,
                   markersize=3.5, elinewidth=0.8, capsize=1.8, label=name)  # fmt: skip
+
+
+def is_control(rows: pd.DataFrame) -> bool:
+    """Whether the rows are of several random orders, which a line is the mean of."""
+    return str(rows["strategy"].iloc[0]).startswith(CONTROLS) and rows["seed"].nunique() > 1
 
 
 def value_interval(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
@@ -135,4 +160,3 @@ def _finish(axes: Axes, metric: str, rows: pd.DataFrame) -> None:
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, handlelength=1.8, labelspacing=0.3, loc="best")
