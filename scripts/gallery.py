@@ -36,7 +36,8 @@ def main() -> None:
     arguments = parser.parse_args()
     for name, command in RUNS.items():
         run_headlab(*shlex.split(command), "--out", str(arguments.runs / name), "--quiet")
-    drawn = {**of_heads(arguments.runs), **of_maps(arguments.runs), **of_sweeps(arguments.runs), "costs": costs()}
+    drawn = {**of_heads(arguments.runs), **of_maps(arguments.runs), **of_sweeps(arguments.runs), "costs": costs(),
+             **of_results(ROOT / "results")}  # fmt: skip
     for name, (figure, _) in drawn.items():
         figures.save_figure(figure, arguments.out / name, ["png"])
     write_notes(arguments.out, arguments.runs, {name: text for name, (_, text) in drawn.items()})
@@ -88,7 +89,24 @@ def of_sweeps(runs: Path) -> dict:
     return {
         "pruning-curve": (figures.pruning_curve(probe, "accuracy"), "minilm-probe: accuracy as heads go"),
         "pruning-curve-log": (figures.pruning_curve(lm, "perplexity"), "smollm2-lm: perplexity as heads go"),
-        "pareto": (figures.pareto(probe, "accuracy"), "minilm-probe: every cut, and those that none beats"),
+    }
+
+
+def of_results(results: Path) -> dict:
+    """Figures of tables that other scripts have left in results/: each has its own signature there."""
+    sst2, gates = (pd.read_csv(results / "prune_sst2" / f"{name}.csv") for name in ("sweep", "gates"))
+    kinds = pd.read_csv(results / "reproduce_michel_mt" / "kinds.csv")
+    training = pd.read_csv(results / "induction" / "heads_over_training.csv")
+    own = training[(training["model"] == "2-layer") & (training["seed"] == 0)]
+    by_step = {int(step): rows.set_index(["kind", "layer", "head"]) for step, rows in own.groupby("step")}
+    return {
+        "pareto": (figures.pareto(sst2, "accuracy"), "prune_sst2: learned gates among scores, and what none beats"),
+        "gates": (figures.gate_histogram(gates), "prune_sst2: how open the learned gates are"),
+        "pruning-by-kind": (figures.pruning_by_kind(kinds, "bleu"), "reproduce_michel_mt: each kind alone (Michel)"),
+        "training": (
+            figures.heads_over_training(by_step, "induction_score"),
+            "induction: an induction head grows in a model of two layers",
+        ),
     }
 
 
@@ -104,8 +122,7 @@ def write_notes(out: Path, runs: Path, texts: dict[str, str]) -> None:
     """What each figure shows, the exact commands, and the signatures of the runs."""
     lines = ["# Gallery", "", "Made by `scripts/gallery.py` from real runs of the demo models:", ""]
     lines += [f"- `{name}`: `headlab {command}`" for name, command in RUNS.items()]
-    lines += ["", "Pruning by kind and heads over training have no picture here: the demo runs above have one kind of",
-              "attention and one checkpoint each.", ""]  # fmt: skip
+    lines += ["", "and from the tables in `results/prune_sst2`, `results/reproduce_michel_mt` and `results/induction`.", ""]
     lines += [f"![{text}]({name}.png)\n\n*{text}*\n" for name, text in texts.items()]
     (out / "README.md").write_text("\n".join(lines), encoding="utf-8")
     signatures = {name: read_meta(runs / name)["signature"] for name in RUNS}
