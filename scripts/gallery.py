@@ -95,19 +95,21 @@ def of_sweeps(runs: Path) -> dict:
 def of_results(results: Path) -> dict:
     """Figures of tables that other scripts have left in results/: each has its own signature there."""
     sst2, gates = (pd.read_csv(results / "prune_sst2" / f"{name}.csv") for name in ("sweep", "gates"))
-    kinds = pd.read_csv(results / "reproduce_michel_mt" / "kinds.csv")
     training = pd.read_csv(results / "induction" / "heads_over_training.csv")
     own = training[(training["model"] == "2-layer") & (training["seed"] == 0)]
     by_step = {int(step): rows.set_index(["kind", "layer", "head"]) for step, rows in own.groupby("step")}
-    return {
+    found = {
         "pareto": (figures.pareto(sst2, "accuracy"), "prune_sst2: learned gates among scores, and what none beats"),
         "gates": (figures.gate_histogram(gates), "prune_sst2: how open the learned gates are"),
-        "pruning-by-kind": (figures.pruning_by_kind(kinds, "bleu"), "reproduce_michel_mt: each kind alone (Michel)"),
         "training": (
             figures.heads_over_training(by_step, "induction_score"),
             "induction: an induction head grows in a model of two layers",
         ),
     }
+    if (kinds := results / "reproduce_michel_mt" / "kinds.csv").is_file():
+        figure = figures.pruning_by_kind(pd.read_csv(kinds), "bleu")
+        found["pruning-by-kind"] = (figure, "reproduce_michel_mt: each kind of attention alone (Michel et al.)")
+    return found
 
 
 def costs() -> tuple:
@@ -122,7 +124,7 @@ def write_notes(out: Path, runs: Path, texts: dict[str, str]) -> None:
     """What each figure shows, the exact commands, and the signatures of the runs."""
     lines = ["# Gallery", "", "Made by `scripts/gallery.py` from real runs of the demo models:", ""]
     lines += [f"- `{name}`: `headlab {command}`" for name, command in RUNS.items()]
-    lines += ["", "and from the tables in `results/prune_sst2`, `results/reproduce_michel_mt` and `results/induction`.", ""]
+    lines += ["", "and from the tables of other scripts in `results/`, which the captions name.", ""]
     lines += [f"![{text}]({name}.png)\n\n*{text}*\n" for name, text in texts.items()]
     (out / "README.md").write_text("\n".join(lines), encoding="utf-8")
     signatures = {name: read_meta(runs / name)["signature"] for name in RUNS}
