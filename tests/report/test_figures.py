@@ -358,3 +358,10 @@ def test_matched_controls_are_a_mean_with_their_range(encoder_sweep: pd.DataFram
     (ends,) = drawn.lines[2]
     np.testing.assert_allclose([np.ptp(segment[:, 1])
                                 for segment in ends.get_segments()], 0.1, atol=1e-9)  # fmt: skip
+
+
+def test_a_share_that_falls_to_nearly_nothing_is_not_drawn_on_a_logarithmic_scale(encoder_sweep: pd.DataFrame) -> None:
+    metric = "accuracy"
+    rows = encoder_sweep[encoder_sweep["metric"] == metric].assign(value=0.01, baseline=0.9)
+    axes = pruning_curve(rows, metric).axes[0]
+    assert axes.get_yscale() == "linear" and axes.get_ylim()[0] >= 0

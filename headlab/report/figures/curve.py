@@ -151,7 +151,7 @@ def _finish(axes: Axes, metric: str, rows: pd.DataFrame) -> None:
     better = METRICS[metric].text.rsplit("; ", 1)[-1].rstrip(".") if metric in METRICS else ""
     axes.set_ylabel(define(metric).axis + (f"\n{better}" if better else ""))
     values = pd.concat([rows["value"], rows["baseline"]]).dropna()
-    if len(values) and values.min() > 0 and values.max() > 20 * values.min():
+    if metric not in BOUNDS and len(values) and values.min() > 0 and values.max() > 20 * values.min():
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
