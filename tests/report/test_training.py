@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from browser import Opened, chromium
+from browser import Opened
 
 from headlab.report.page import write_report
 from headlab.report.pictures import write_figures
@@ -54,16 +54,16 @@ def test_each_training_gets_a_figure(folder: Path) -> None:
     assert names == {"training-2-layer_seed_0-induction_score.png", "training-1-layer_seed_0-induction_score.png"}
 
 
-def test_the_slider_walks_through_the_steps(folder: Path) -> None:
-    with chromium() as browser:
-        opened: Any = Opened(browser, write_report(folder))
-        part = opened.page.locator('[data-part="training"]')
-        slider, said = part.locator("input[type=range]"), part.locator("[role=status]")
-        assert said.inner_text() == "step 0; greatest: L1H0 0.010"
-        slider.fill("2")
-        assert said.inner_text() == "step 20; greatest: L1H0 0.900"
-        part.locator("select").first.select_option("1")
-        assert said.inner_text() == "step 20; greatest: L1H0 0.100"
-        part.locator("button", has_text="Play").click()
-        part.locator("[role=status]", has_text="step 0").wait_for()
-        assert opened.is_clean()
+def test_the_slider_walks_through_the_steps(folder: Path, chromium: Any) -> None:
+    opened = Opened(chromium, write_report(folder))
+    part = opened.page.locator('[data-part="training"]')
+    slider, said = part.locator("input[type=range]"), part.locator("[role=status]")
+    assert said.inner_text() == "step 0; greatest: L1H0 0.010"
+    slider.fill("2")
+    assert said.inner_text() == "step 20; greatest: L1H0 0.900"
+    part.locator("select").first.select_option("1")
+    assert said.inner_text() == "step 20; greatest: L1H0 0.100"
+    part.locator("button", has_text="Play").click()
+    part.locator("[role=status]", has_text="step 0").wait_for()
+    assert opened.is_clean()
+    opened.context.close()
