@@ -111,9 +111,9 @@ def test_a_mask_is_felt_and_ends():
 @pytest.mark.data
 @pytest.mark.slow
 def test_bleu_of_the_first_lines_of_ntrex():
-    """26.7 with the prototype on the whole set, 25 to 29 on its first 500 lines."""
+    """26.7 on the first 100 lines, as measured apart from the task; later lines are easier (31.5 on the first 500)."""
     folder = Path(os.environ["HEADLAB_DATA"]) / "ntrex"
     sides = {"source": folder / "newstest2019.first1000.en", "reference": folder / "newstest2019.first1000.pt-BR"}
-    found = task("translation", "demo:firefox-en-pt", limit=200, **sides).evaluate()
-    assert 25 < found.values["bleu"] < 29
+    found = task("translation", "demo:firefox-en-pt", limit=100, **sides).evaluate()
+    assert abs(found.values["bleu"] - 26.7) < 0.3
     assert found.values["empty_outputs"] == 0 and found.values["unfinished"] < 0.01
