@@ -65,7 +65,7 @@ def sweep(
     tables: list[pd.DataFrame] = []
     kept: dict[str, MaskedRun] = {}
     for way in [ablation] if compensate is None else [ablation, "mean"]:
-        runs = _evaluate(heads, task, cells, way, split, finetuning, run, progress)
+        runs = _evaluate(heads, task, cells, way, split, finetuning, run, progress, seed)
         table = _table(cells, runs, task, ablation=way, split=split, finetuning=finetuning, seed=seed)
         tables.append(table if not tables else table.assign(strategy=table["strategy"] + COMPENSATED))
         kept |= {found.key: found for found in runs.values()}
@@ -76,23 +76,24 @@ def sweep(
 
 def _evaluate(
     heads: Heads, task: Task, cells: list[Cell], ablation: str, split: str, finetuning: Finetuning | None,
-    folder: str | Path | None, progress: Progress | None,
+    folder: str | Path | None, progress: Progress | None, seed: int,
 ) -> dict[Judged, MaskedRun]:  # fmt: skip
     """One evaluation per distinct mask, the full mask first; those that the folder holds are read."""
     labels: dict[Judged, str] = {(HeadMask.full(heads), None): "all heads"}
     for cell in cells:
         labels.setdefault((cell.mask, finetuning), f"{cell.strategy} {cell.budget}")
     signature = task.signature()
+    drawn = f"resample {seed}" if ablation == "resample" else ablation  # the seed says whose outputs are taken
     runs: dict[Judged, MaskedRun] = {}
     means: Any = None
     for (mask, how), label in labels.items():
         if progress:
             progress(len(runs), len(labels), label)
-        key = run_key(mask, ablation, split, signature if how is None else {**signature, **how.signature()})
+        key = run_key(mask, drawn, split, signature if how is None else {**signature, **how.signature()})
         found = read_run(folder, key) if folder is not None else None
         if found is None:
-            if mask.removed and ablation in ("mean", "resample") and means is None:
-                means = _replacements(heads, task, ablation)
+            if mask.removed and means is None:
+                means = heads.replacements(ablation, task.batches("select"), seed=seed)
             with contextlib.nullcontext() if folder is None else task.keeping(folder, key):
                 found = _evaluate_one(heads, task, mask, how, ablation, means, split, key)
             if folder is not None:
@@ -101,11 +102,6 @@ def _evaluate(
     if progress:
         progress(len(runs), len(labels), "done")
     return runs
-
-
-def _replacements(heads: Heads, task: Task, ablation: str) -> Any:
-    batches = task.batches("select")
-    return heads.mean_outputs(batches) if ablation == "mean" else heads.replacements(ablation, batches)
 
 
 def _evaluate_one(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from headlab.attention.masks import HeadMask
 from headlab.attention.replay import replay_of
-from headlab.attention.seam import evaluating
 from headlab.scores._losses import batches_of
 
 if TYPE_CHECKING:
@@ -36,7 +33,7 @@ class LeftOut:
         self.ablation, self.seed = ablation, seed
         self.journal: Journal = {} if journal is None else journal
         self._means: Any = None
-        self._prepared = ablation in ("zero", "uniform")
+        self._prepared = False
 
     def rises(self, batch: Batch, removed: Sequence, name: str, steps: Any = None) -> np.ndarray:
         """Loss without each head minus loss with all, (removed, examples of the batch); `name` names the batch."""
@@ -63,21 +60,11 @@ class LeftOut:
     def _recorded(self, batch: Batch) -> Any:
         """A function of heads that gives their rises on one batch."""
         if not self._prepared:
-            self._means = _replacements(self.heads, self.task, self.split, self.ablation, self.seed)
+            texts = batches_of(self.task, self.split)
+            self._means = self.heads.replacements(self.ablation, texts, seed=self.seed)
             self._prepared = True
-        if not hasattr(self.heads, "sites"):  # anything that can be masked serves, be its layers known or not
-            return lambda removed: self._whole_passes(batch, removed)
         taken = replay_of(self.heads).record(batch, self.task.losses, self.ablation, self._means)
         return lambda removed: taken.without(removed) - taken.complete
-
-    def _whole_passes(self, batch: Batch, removed: Iterable) -> np.ndarray:
-        heads, rows = self.heads, []
-        with evaluating(heads.model), torch.no_grad():
-            complete = self.task.losses(heads.model, batch).double()
-            for head in removed:
-                with heads.masked(HeadMask.removing([head], like=heads), self.ablation, self._means):
-                    rows.append(self.task.losses(heads.model, batch).double() - complete)
-        return torch.stack(rows).cpu().numpy()
 
     def _key(self, name: str, head: Sequence) -> str:
         kind, layer, number = head
@@ -103,10 +90,3 @@ class Steps:
         self.done = min(self.done + n, self.total)
         if self.progress:
             self.progress(self.done, self.total, self.what)
-
-
-def _replacements(heads: Heads, task: Task, split: str, ablation: str, seed: int) -> Any:
-    batches = batches_of(task, split)
-    if not hasattr(heads, "replacements"):
-        return heads.mean_outputs(batches)
-    return heads.replacements(ablation, batches, seed=seed)

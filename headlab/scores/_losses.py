@@ -56,12 +56,8 @@ class Losses:
 
     def _prepare(self) -> None:
         """What stands in for removed heads, from the same split, once."""
-        if self._means is not None:
-            return
-        if self.ablation == "mean":
-            self._means = self.heads.mean_outputs(self.task.batches(self.split))
-        elif self.ablation == "resample":
-            self._means = self.heads.donors(self.task.batches(self.split), seed=self.seed)
+        if self._means is None:
+            self._means = self.heads.replacements(self.ablation, self.task.batches(self.split), seed=self.seed)
 
     def _run(self) -> np.ndarray:
         model, found = self.heads.model, []

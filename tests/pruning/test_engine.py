@@ -10,7 +10,7 @@ import pytest
 import torch
 from engine_models import tiny_bart, tiny_bert
 
-from headlab.attention.masks import HeadId
+from headlab.attention.masks import HeadId, HeadMask
 from headlab.pruning.orderings import order
 from headlab.pruning.sweep import sweep
 from headlab.scores import score
@@ -94,3 +94,17 @@ def test_kinds_are_swept_alone_or_in_equal_shares():
         "cross": [0, 1], "encoder+decoder+cross": [0, 1],
     }  # fmt: skip
     assert isinstance(cross[0], HeadId)
+
+
+def test_resampled_outputs_are_those_of_the_sweeps_seed_also_from_its_folder(tmp_path):
+    heads, task = tiny_bert()
+    ordering = order(score("gradient", heads, task))
+    first, second = (
+        sweep(heads, task, ordering, [4], ablation="resample", seeds=1, seed=seed, run=tmp_path) for seed in (1, 2)
+    )
+    for seed, table in ((1, first), (2, second)):
+        row = table[(table.strategy == "gradient") & (table.n_removed == 4) & (table.metric == "loss")].iloc[0]
+        means = heads.replacements("resample", task.batches("select"), seed=seed)
+        with heads.masked(HeadMask.removing(ordering[:4], like=heads), "resample", means):
+            assert row["value"] == pytest.approx(mean_loss(task, "report"), abs=1e-6)
+    assert first["value"].iloc[-1] != second["value"].iloc[-1]

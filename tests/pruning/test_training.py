@@ -23,7 +23,7 @@ from headlab.errors import UsageError
 from headlab.pruning.ladder import ladder
 from headlab.pruning.training import Finetuning, finetuned
 from headlab.report import figures
-from headlab.scores._gates import Training
+from headlab.scores._gates import Training, by_layer
 from headlab.tables import SWEEP_COLUMNS, load_table
 
 
@@ -82,8 +82,8 @@ def test_gates_at_rest_are_judged_as_they_are():
     log_alpha = torch.tensor(gates["weight"].to_numpy())
     rest = (torch.sigmoid(log_alpha) * 1.2 - 0.1).clamp(0, 1)
     assert ((rest > 0) & (rest < 1)).any()
-    heads.model.gates = rest
-    expected = task.evaluate("report").examples["loss"].mean()
+    with heads.gate_context(by_layer(heads, rest)):
+        expected = task.evaluate("report").examples["loss"].mean()
     assert curve.set_index("metric").loc["loss", "value_soft"] == pytest.approx(expected, abs=1e-12)
 
 
