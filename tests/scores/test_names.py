@@ -11,15 +11,24 @@ import pytest
 from headlab.cli.list_names import entries
 from headlab.errors import UsageError
 from headlab.scores import SCORES, require_score, variants
+from headlab.scores._names import settings_of
 
-GOOD = ("gradient", "gradient:per-token", "gradient:per-token:layer-normalised", "fisher", "ablation:uniform",
-        "label:induction", "label:syntactic:det:dependent-head")  # fmt: skip
+GOOD = {
+    "gradient": {},
+    "gradient:per-token": {"per_token": True},
+    "gradient:per-token:layer-normalised": {"per_token": True, "layer_normalised": True},
+    "fisher": {},
+    "ablation:uniform": {"ablation": "uniform"},
+    "label:induction": {"label": "induction"},
+    "label:syntactic:det:dependent-head": {"label": "syntactic:det:dependent-head"},
+}
 BAD = {"gradiant": "gradient", "gradient:per-tokens": "per-token", "random:mean": "no variants", "label": "label:"}
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_names_that_score_takes_are_known_beforehand(name):
+@pytest.mark.parametrize(("name", "settings"), GOOD.items())
+def test_names_that_score_takes_are_known_beforehand(name, settings):
     require_score(name)
+    assert settings_of(*name.partition(":")[::2]) == settings
 
 
 @pytest.mark.parametrize(("name", "said"), BAD.items())
