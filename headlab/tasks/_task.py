@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -85,6 +85,10 @@ class Task:
         """
         return contextlib.nullcontext()
 
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """A batch of examples; a task whose rows are not of one text each makes it otherwise."""
+        return collate(examples, self.checkpoint, pad_side=self.options.pad_side)
+
     # What every task does
 
     @property
@@ -128,7 +132,7 @@ class Task:
         chosen = [example for example in everything if wanted is None or example.id in wanted]
         device = device_of(self.network)
         for part in grouped(chosen, self.options.batch_size, self.max_tokens):
-            yield collate(part, self.checkpoint, pad_side=self.options.pad_side).to(device)
+            yield self.collate(part).to(device)
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss per example, (examples of the batch,), in nats: differentiable, lower is better.

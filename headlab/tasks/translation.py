@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from headlab.tasks._likelihood import target_sums, token_budget
 from headlab.tasks._options import Options
 from headlab.tasks._pairs import collate, encode
 from headlab.tasks._parallel import Parallel, read_pairs, read_testset, read_together
-from headlab.tasks._rows import Example, Row, grouped
+from headlab.tasks._rows import Example, Row
 from headlab.tasks._splits import limited
 from headlab.tasks._task import Loaded, Task
 from headlab.tasks._translations import FOLDER, Translated, Translations
@@ -115,17 +115,10 @@ class Translation(Task):
         self._kept = Translations()
         self._keeps = False
 
-    def batches(self, split: str = "all", examples: Collection[int] | None = None) -> Iterator[Batch]:
-        """The split's examples, or those of them with the ids `examples`, with sources of like length together."""
-        self.split(split)
-        chosen = [self._loaded.examples[place] for place in self._positions(split)]
-        if examples is not None:
-            wanted = set(map(int, examples))
-            chosen = [example for example in chosen if example.id in wanted]
-        for part in grouped(chosen, self.options.batch_size, self.max_tokens):
-            ids = [example.id for example in part]
-            batch = collate([self._pairs[place] for place in ids], ids, self.checkpoint, self.spoken)
-            yield batch.to(device_of(self.network))
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """Sources with what the decoder is shown of their references."""
+        ids = [example.id for example in examples]
+        return collate([self._pairs[place] for place in ids], ids, self.checkpoint, self.spoken)
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """Mean nll of each reference's tokens, (examples of the batch,), nats; nothing is decoded."""
