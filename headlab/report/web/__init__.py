@@ -9,7 +9,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("dom", "colours", "filters", "weights", "headmap", "detail", "matrix", "lines", "viewer", "curves", "tables",
-           "compare", "training", "start")  # fmt: skip
+           "walker", "compare", "training", "start")  # fmt: skip
 
 
 @functools.cache

@@ -34,23 +34,17 @@ class Compare {
     const alike = (a, b) => heads(a) === heads(b) && (a.model === b.model || (a.step !== undefined && b.step !== undefined));
     const like = shown.map((run) => shown.filter((other) => alike(run, other))).reduce((best, group) => (group.length > best.length ? group : best), []);
     this.walk.replaceChildren();
-    if (this.timer) clearInterval(this.timer);
+    if (this.walker) this.walker.stop();
     if (like.length < 2) return;
     like.sort((a, b) => (a.step ?? 0) - (b.step ?? 0));
-    const stage = make("div", {}), name = make("span", { class: "soft", role: "status" });
-    const slider = make("input", { type: "range", min: "0", max: String(like.length - 1), value: "0", "aria-label": "Run", oninput: () => show() });
-    const show = () => {
-      const run = like[Number(slider.value)];
+    const stage = make("div", {});
+    this.walker = new Walker("Run", 900, (at) => {
+      const run = like[at];
       stage.replaceChildren(smallMap(run, this.column, scale, 16));
-      name.textContent = run.title + (run.step !== undefined ? ` (step ${run.step})` : "");
-    };
-    const play = make("button", { type: "button", class: "small", text: "Play", "aria-pressed": "false", onclick: () => {
-      if (this.timer) { clearInterval(this.timer); this.timer = null; play.textContent = "Play"; return; }
-      play.textContent = "Stop";
-      this.timer = setInterval(() => { slider.value = String((Number(slider.value) + 1) % like.length); show(); }, 900);
-    } });
-    this.walk.append(make("h4", { text: "Runs of the same heads, one after the other" }), make("div", { class: "controls" }, play, slider, name), stage);
-    show();
+      return run.title + (run.step !== undefined ? ` (step ${run.step})` : "");
+    });
+    this.walk.append(make("h4", { text: "Runs of the same heads, one after the other" }), make("div", { class: "controls" }, ...this.walker.parts), stage);
+    this.walker.reset(like.length);
   }
 
   correlations() {
