@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -40,6 +41,79 @@ def test_the_costs_of_pruning_are_those_measured() -> None:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         assert cells[0].split()[0] == row.strategy and float(cells[1].split()[0]) == round(row.mean_drop, 3)
         assert float(cells[2]) == round(row.drop_at_half, 3)
+
+
+def _says(*phrases: str) -> None:
+    text = " ".join(README.split())
+    assert [phrase for phrase in phrases if phrase not in text] == []
+
+
+def test_what_is_said_of_the_classifier_is_what_was_measured() -> None:
+    folder = ROOT / "results/prune_sst2"
+    sweep, tuned = pd.read_csv(folder / "sweep.csv"), pd.read_csv(folder / "tuned.csv")
+    own = sweep[sweep["metric"] == "accuracy"]
+    tenth = own[own["budget"] == "90%"].groupby("strategy")["drop"].agg(["min", "max"]).mul(100).round()
+    few = own[(own["strategy"] == "hard_concrete") & (own["n_removed"] == 65)]["drop"].min()
+    _says(
+        f"it loses {tenth.loc['gradient_iterated', 'min']:.0f} points where the one-shot gradient loses "
+        f"{tenth.loc['gradient', 'min']:.0f} and random orders {tenth.loc['random', 'min']:.0f} to "
+        f"{tenth.loc['random', 'max']:.0f}",
+        f"the best of three hard-concrete trainings loses {100 * few:.0f} points",
+    )
+    cut = tuned[(tuned["metric"] == "accuracy") & (tuned["budget"] == "90%")].set_index("strategy").round(2)
+    before, after = cut["value_untuned"].map(lambda v: f"{v:.2f}"[1:]), cut["value"].map(lambda v: f"{v:.2f}"[1:])
+    _says(f"from {before['gradient']} back to {after['gradient']}, a random one from {before['random']} to "
+          f"{after['random']}")  # fmt: skip
+
+
+def test_what_is_said_of_smollm2_is_what_was_measured() -> None:
+    tables = {name: pd.read_csv(ROOT / f"results/prune_smollm2/{name}/sweep.csv") for name in ("pairs", "wikitext")}
+    pairs = tables["pairs"][tables["pairs"]["metric"] == "accuracy"]
+    gradient = pairs[pairs["strategy"] == "gradient"].set_index("budget")
+    half, fifth = gradient.loc["50%"], gradient.loc["20%"]
+    drops = 100 * pairs[(pairs["strategy"] == "random") & (pairs["budget"] == "50%")]["drop"]
+    ablation = 100 * pairs[(pairs["strategy"] == "ablation") & (pairs["budget"] == "10%")]["drop"].iloc[0]
+    _says(f"(accuracy {half['value']:.3f} from {half['baseline']:.3f}; drop {half['drop']:.3f}, interval "
+          f"{half['ci_low']:.3f} to {half['ci_high']:.3f})".replace("0.", "."),
+          f"three random orders lose {drops.min():.0f} to {drops.max():.0f} points",
+          f"rises by {-100 * fifth['drop']:.1f} points ({-100 * fifth['ci_high']:.1f} to {-100 * fifth['ci_low']:.1f})",
+          f"One-shot ablation loses {ablation:.0f} points at the first 10 %")  # fmt: skip
+    text = tables["wikitext"][tables["wikitext"]["metric"] == "perplexity"]
+    values = text.groupby(["strategy", "budget"])["value"].agg(["min", "max"]).round()
+    at = {budget: values.loc[("random", budget)] for budget in ("20%", "30%", "50%")}
+    _says(f"from {text['baseline'].iloc[0]:.1f} to {values.loc[('gradient', '20%'), 'min']:.0f} at 20 %",
+          f"random orders ({at['20%']['min']:.0f} to {at['20%']['max']:.0f}) are better there up to 30 %",
+          f"({values.loc[('gradient', '50%'), 'min']:.0f} against {at['50%']['min']:,.0f} to "
+          f"{at['50%']['max']:,.0f} at half)")  # fmt: skip
+    assert at["30%"]["max"] < values.loc[("gradient", "30%"), "min"]
+
+
+def test_what_is_said_of_translation_is_what_was_measured() -> None:
+    meta = json.loads((ROOT / "results/train_marian/meta.json").read_text())["notes"]
+    _says(f"in {meta['cpu_seconds']:.0f} CPU seconds to {meta['bleu']:.1f} BLEU")
+    kinds = pd.read_csv(ROOT / "results/reproduce_michel_mt/kinds.csv")
+    cut = kinds[(kinds["metric"] == "bleu") & (kinds["strategy"] == "gradient") & (kinds["budget"] == "80%")]
+    cut = cut.set_index("kinds")
+    encoder = cut.loc["encoder"]
+    _says(f"({encoder['baseline']:.1f} BLEU on 500 lines, gradient order)",
+          f"({encoder['drop']:.1f}, interval {encoder['ci_low']:.1f} to {encoder['ci_high']:.1f})",
+          f"decoder heads cost {cut.loc['decoder', 'drop']:.1f} and cross-attention heads "
+          f"{cut.loc['cross', 'drop']:.1f} BLEU")  # fmt: skip
+    students = pd.read_csv(ROOT / "results/check_student/check_student.csv")
+    _says(
+        *(f"in {students['identical'].iloc[0]} and {students['identical'].iloc[1]} of {students['sentences'].iloc[0]}",)
+    )
+
+
+def test_what_is_said_of_labels_is_what_was_measured() -> None:
+    folder = ROOT / "results/labels"
+    heads = pd.read_csv(folder / "smollm2/heads.csv")
+    _says(
+        f"{heads['sink'].sum()} of SmolLM2's {len(heads)} heads are sinks and {heads['induction'].sum()} are induction"
+    )
+    syntax = pd.read_csv(folder / "syntax.csv")
+    found = syntax[syntax["with_label"].astype(bool)].groupby("model")["relation"].agg(set)
+    assert all(relations == {"det", "nsubj", "obj", "case", "aux"} for relations in found)
 
 
 def test_pictures_and_files_named_in_the_readme_exist() -> None:
