@@ -23,6 +23,7 @@ from headlab.cli.options import (
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
 from headlab.cli.sweep_options import SweepOptions
 from headlab.cli.training import TrainOptions
+from headlab.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +60,8 @@ def sweep(
     wanted = Wanted(task, scores, ablation, budgets, within, kinds, seeds)
     training.check()
     more.check(wanted)
+    if more.compensate and training.train == "all":
+        raise UsageError("--compensate goes beside plain removal, not fine-tuning.", "Leave out --train all.")
     opening.check_folder(out)
     with Progress(quiet=talk.quiet) as progress:
         progress.step(f"opening {model} and the task {task}")

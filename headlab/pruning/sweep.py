@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from headlab.attention.masks import ABLATIONS, HeadMask
-from headlab.errors import unknown_name
+from headlab.errors import UsageError, unknown_name
 from headlab.pruning.budgets import Budget
+from headlab.pruning.compensation import compensated
 from headlab.pruning.evaluations import MaskedRun, examples_table, read_run, run_key, write_run
 from headlab.pruning.orderings import Ordering
 from headlab.pruning.plan import Cell, plan
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from headlab.attention.heads import Heads
     from headlab.tasks import Task
 
-COMPENSATED = " + mean bias"  # what a strategy's name ends in where its heads' mean outputs are kept
+COMPENSATED = "zero + mean bias"  # the way to remove heads whose mean outputs stay, as biases
+SUFFIX = COMPENSATED.removeprefix("zero")  # what a strategy's name ends in then
 Progress = Callable[[int, int, str], None]  # (masks done, masks in all, what comes next)
 Judged = tuple[HeadMask, Finetuning | None]  # a mask, and what was trained under it before it was judged
 
@@ -48,10 +50,9 @@ def sweep(
     statistics are left there as the `examples` table. With `finetuning` the remaining weights are trained after each
     cut and put back after it has been judged; budget 0 shows what the training alone does, the baseline is the model
     as it is, and a column `finetuning_steps` says so. Mean and resample ablation take what stands in a head's place
-    from the "select" split. `compensate="mean"` adds every strategy once more with its heads' mean outputs folded into
-    the projections' biases, which is mean ablation (headlab.pruning.compensation proves it); their names end in
-    ` + mean bias`. Raises UsageError for orderings, budgets, ablations and splits that cannot be, and for heads
-    of another model than the task's.
+    from the "select" split. `compensate="mean"` adds every strategy once more, beside zero ablation, with its heads'
+    mean outputs folded into the projections' biases; their names end in ` + mean bias`. Raises UsageError for
+    orderings, budgets, ablations and splits that cannot be, and for heads of another model than the task's.
     """
     if ablation not in ABLATIONS:
         raise unknown_name("ablation", ablation, ABLATIONS)
@@ -59,19 +60,28 @@ def sweep(
     task.split(split)  # refuses an unknown split before anything is run
     if finetuning is not None:
         finetuning.check()
-    if compensate not in (None, "mean"):
-        raise unknown_name("compensation", compensate, ("mean",))
+    _check_compensation(compensate, ablation, finetuning)
     cells = plan(heads, task, orderings, budgets, seeds=seeds, seed=seed)
     tables: list[pd.DataFrame] = []
     kept: dict[str, MaskedRun] = {}
-    for way in [ablation] if compensate is None else [ablation, "mean"]:
+    for way in [ablation] if compensate is None else [ablation, COMPENSATED]:
         runs = _evaluate(heads, task, cells, way, split, finetuning, run, progress, seed)
-        table = _table(cells, runs, task, ablation=way, split=split, finetuning=finetuning, seed=seed)
-        tables.append(table if not tables else table.assign(strategy=table["strategy"] + COMPENSATED))
+        table = _table(cells, runs, task, ablation=ablation, split=split, finetuning=finetuning, seed=seed)
+        tables.append(table if way == ablation else table.assign(strategy=table["strategy"] + SUFFIX))
         kept |= {found.key: found for found in runs.values()}
     if run is not None:
         save_table(examples_table(list(kept.values())), run, "examples")
     return pd.concat(tables, ignore_index=True)
+
+
+def _check_compensation(compensate: str | None, ablation: str, finetuning: Finetuning | None) -> None:
+    if compensate not in (None, "mean"):
+        raise unknown_name("compensation", compensate, ("mean",))
+    if compensate and (ablation != "zero" or finetuning is not None):
+        beside = f"{ablation} ablation" if ablation != "zero" else "fine-tuning"
+        raise UsageError(
+            f"Compensation by means goes beside plain zero ablation, not {beside}.", "Leave one of them out."
+        )
 
 
 def _evaluate(
@@ -93,7 +103,8 @@ def _evaluate(
         found = read_run(folder, key) if folder is not None else None
         if found is None:
             if mask.removed and means is None:
-                means = heads.replacements(ablation, task.batches("select"), seed=seed)
+                kept = "mean" if ablation == COMPENSATED else ablation
+                means = heads.replacements(kept, task.batches("select"), seed=seed)
             with contextlib.nullcontext() if folder is None else task.keeping(folder, key):
                 found = _evaluate_one(heads, task, mask, how, ablation, means, split, key)
             if folder is not None:
@@ -112,7 +123,7 @@ def _evaluate_one(
         with finetuned(heads, task, mask, how, ablation=ablation, means=means):
             evaluation = task.evaluate(split)
     elif mask.removed:
-        with heads.masked(mask, ablation, means):
+        with compensated(heads, mask, means) if ablation == COMPENSATED else heads.masked(mask, ablation, means):
             evaluation = task.evaluate(split)
     else:
         evaluation = task.evaluate(split)  # the baseline is the model as it is

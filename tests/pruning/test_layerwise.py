@@ -23,6 +23,7 @@ from headlab.pruning.orderings import order
 from headlab.pruning.plan import plan
 from headlab.pruning.significance import adjusted, paired_p
 from headlab.pruning.sweep import sweep
+from headlab.pruning.training import Finetuning
 from headlab.tables import load_table
 from headlab.tasks.metrics import metric
 
@@ -161,8 +162,15 @@ def test_compensated_curves_stand_beside_plain_ones():
     assert table["strategy"].unique().tolist() == ["made", "random", "made + mean bias", "random + mean bias"]
     plain = sweep(heads, task, ordering, [2], seeds=1, ablation="mean")
     mine = table[table.strategy == "made + mean bias"].reset_index(drop=True)
-    pd.testing.assert_series_equal(mine["value"], plain[plain.strategy == "made"]["value"].reset_index(drop=True))
-    assert set(mine["ablation"]) == {"mean"}
+    as_means = plain[plain.strategy == "made"]["value"].reset_index(drop=True)
+    pd.testing.assert_series_equal(mine["value"], as_means, rtol=1e-5)
+    assert set(table["ablation"]) == {"zero"}  # one figure holds both
+    zero = table[table.strategy == "made"].reset_index(drop=True)
+    assert not np.allclose(mine["value"][2:], zero["value"][2:])
+    with pytest.raises(UsageError, match="beside plain zero ablation, not mean ablation"):
+        sweep(heads, task, ordering, [2], ablation="mean", compensate="mean")
+    with pytest.raises(UsageError, match="not fine-tuning"):
+        sweep(heads, task, ordering, [2], compensate="mean", finetuning=Finetuning(2))
     with pytest.raises(UsageError, match="Unknown compensation"):
         sweep(heads, task, ordering, [2], compensate="median")
 
