@@ -116,6 +116,14 @@ def test_what_is_said_of_labels_is_what_was_measured() -> None:
     assert all(relations == {"det", "nsubj", "obj", "case", "aux"} for relations in found)
 
 
+def test_the_cost_of_labels_is_the_one_measured() -> None:
+    folder = ROOT / "results/bench_labels"
+    cost = pd.read_csv(folder / "bench_labels.csv").set_index("part").loc["statistics and 15 labels"]
+    memory = pd.read_csv(folder / "memory.csv").set_index("texts")["peak_mb"]
+    _says(f"cost {cost['times_statistics']:.2f} times the plain statistics over {int(cost['texts'])} texts",
+          f"{memory[10]:.0f} MB for 10 texts and {memory[100]:.0f} MB for 100")  # fmt: skip
+
+
 def test_pictures_and_files_named_in_the_readme_exist() -> None:
     named = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README) + re.findall(r"`((?:results|scripts)/[\w./-]+\.\w+)`", README)
     assert named and [path for path in named if not (ROOT / path).is_file()] == []
