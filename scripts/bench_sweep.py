@@ -1,11 +1,11 @@
 """What leaving out every head costs: whole passes, headlab's replay, screen and race, and TransformerLens' hooks.
 
 Every way measures the rise of the loss without each head alone (all 72 of MiniLM, all 270 of SmolLM2) on the same
-examples; exact ways must agree to 1e-5. Rounds are interleaved in one process, so that ratios hold whatever else the
-machine does; the ratio is the median over rounds, with its range. TransformerLens is run on SmolLM2's weights where
-it is installed (`pip install transformer-lens`, or --with-transformer-lens, which installs it into --environment).
+examples; exact ways must agree to 1e-5. Rounds are interleaved in one process and CPU time on one thread is counted, so
+that ratios hold whatever else the machine does; the ratio is the median over rounds, with its range. TransformerLens is
+run on SmolLM2's weights where it is installed (--with-transformer-lens installs it into --environment).
 
-    python scripts/bench_sweep.py [--models demo:minilm,demo:smollm2] [--rounds 3] [--out results/bench_sweep]
+    python scripts/bench_sweep.py [--models demo:minilm,demo:smollm2] [--rounds N] [--out results/bench_sweep]
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ import torch
 import headlab
 from headlab.attention.replay import replay_of
 from headlab.scores import standard_errors
+from headlab.scores._searches import FEWEST
 from headlab.tables import write_atomically, write_meta
 
 TOP = 20
-# The task, examples in all (half of them are scored), and heads left out of the naive way (1 = none).
-WHAT = {
-    "demo:minilm": ("probe", {"limit": 128}),
-    "demo:smollm2": ("minimal-pairs", {"limit": 96, "batch_size": 32}),
+# The task, its options (half of the examples are scored), and how often every way is run.
+WHAT: dict[str, tuple[str, dict[str, Any], int]] = {
+    "demo:minilm": ("probe", {"limit": 512}, 3),
+    "demo:smollm2": ("minimal-pairs", {"limit": 96, "batch_size": 32}, 1),
 }
 
 
@@ -57,31 +58,32 @@ def naive(heads: Any, task: Any) -> np.ndarray:
 
 
 def ways(heads: Any, task: Any) -> dict[str, Callable[[], Any]]:
-    """The ways to measure, by name."""
-    return {
+    """The ways to measure, by name; a race needs a certain number of examples."""
+    found = {
         "naive": lambda: naive(heads, task),
         "replay": lambda: headlab.score("ablation", heads, task),
         "screen": lambda: headlab.score("ablation:screen", heads, task, wanted=TOP),
         "race": lambda: headlab.score("ablation:race", heads, task, wanted=TOP),
     }
+    return found if len(task.split("select")) >= FEWEST else {way: found[way] for way in found if way != "race"}
 
 
-def measure(name: str, rounds: int, limit: int | None) -> tuple[list[dict[str, Any]], np.ndarray]:
+def measure(name: str, rounds: int | None, limit: int | None) -> tuple[list[dict[str, Any]], np.ndarray]:
     """Rows of the table for one model, and the naive rises."""
-    kind, options = WHAT[name]
+    kind, options, often = WHAT[name]
     task = headlab.task(kind, model=name, **(options | ({"limit": limit} if limit else {})))
     heads = headlab.Heads(task.model)
-    begun = time.perf_counter()
+    begun = time.process_time()
     replay_of(heads)  # tried out once for each model; its cost is a row of its own
-    trial = time.perf_counter() - begun
+    trial = time.process_time() - begun
     runs = ways(heads, task)
     seconds: dict[str, list[float]] = {way: [] for way in runs}
     found: dict[str, Any] = {}
-    for _ in range(rounds):
+    for _ in range(rounds or often):
         for way, run in runs.items():
-            begun = time.perf_counter()
+            begun = time.process_time()
             found[way] = run()
-            seconds[way].append(time.perf_counter() - begun)
+            seconds[way].append(time.process_time() - begun)
             print(f"{name} {way}: {seconds[way][-1]:.1f} s", file=sys.stderr, flush=True)
     exact = found["naive"]
     rows = [row(name, way, seconds, np.asarray(found[way]), exact, task) for way in runs]
@@ -90,7 +92,7 @@ def measure(name: str, rounds: int, limit: int | None) -> tuple[list[dict[str, A
         entry["confirmed_heads"] = len(exact) if errors is None else int(errors.notna().sum())
         confirmed = slice(None) if errors is None else errors.notna().to_numpy()
         entry["largest_gap"] = float(np.abs(np.asarray(found[way])[confirmed] - exact[confirmed]).max())
-    rows.append({"model": name, "way": "trying the replay out, once", "seconds": round(trial, 2)})
+    rows.append({"model": name, "way": "trying the replay out, once", "cpu_seconds": round(trial, 2)})
     return rows, exact
 
 
@@ -102,7 +104,7 @@ def row(
     top = set(np.argsort(-exact)[:TOP])
     return {
         "model": model, "way": way, "heads": len(exact), "examples": len(task.split("select")),
-        "seconds": round(statistics.median(seconds[way]), 2), "times_faster": round(statistics.median(ratios), 2),
+        "cpu_seconds": round(statistics.median(seconds[way]), 2), "times_faster": round(statistics.median(ratios), 2),
         "times_faster_low": round(min(ratios), 2), "times_faster_high": round(max(ratios), 2),
         f"of_top_{TOP}": len(top & set(np.argsort(-rises)[:TOP])), "rounds": len(ratios),
     }  # fmt: skip
@@ -129,16 +131,16 @@ def zero(head):
         z = z.clone(); z[:, :, head] = 0.0
         return z
     return hook
-whole = mean_loss([]); begun = time.perf_counter()
+whole = mean_loss([]); begun = time.process_time()
 whole = mean_loss([])
 rises = [mean_loss([(f"blocks.{l}.attn.hook_z", zero(h))]) - whole for l in range(L) for h in range(H)]
-print(json.dumps({"seconds": time.perf_counter() - begun, "rises": rises}))
+print(json.dumps({"seconds": time.process_time() - begun, "rises": rises}))
 """
 
 
 def lens(name: str, environment: str, limit: int | None, exact: np.ndarray, naive_seconds: float) -> dict[str, Any]:
     """The same heads zeroed through TransformerLens' hooks, on the same weights and pairs, by its own interpreter."""
-    kind, options = WHAT[name]
+    kind, options, _ = WHAT[name]
     task = headlab.task(kind, model=name, **(options | ({"limit": limit} if limit else {})))
     batches = [
         {"ids": b.source.ids.tolist(), "counted": b.extra["counted"].tolist(), "valid": b.source.valid.tolist()}
@@ -159,7 +161,7 @@ def lens(name: str, environment: str, limit: int | None, exact: np.ndarray, naiv
     found = json.loads(done.stdout.strip().splitlines()[-1])
     gap = float(np.abs(np.array(found["rises"]) - exact).max())
     return {
-        "model": name, "way": "TransformerLens hooks", "heads": len(exact), "seconds": round(found["seconds"], 2),
+        "model": name, "way": "TransformerLens hooks", "heads": len(exact), "cpu_seconds": round(found["seconds"], 2),
         "times_faster": round(naive_seconds / found["seconds"], 2), "largest_gap": gap, "rounds": 1,
     }  # fmt: skip
 
@@ -176,12 +178,13 @@ def main() -> None:
     """Measure, print the table and keep it with its signature."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(WHAT))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=None, help="instead of each model's own")
     parser.add_argument("--limit", type=int, default=None, help="examples, for a trial")
     parser.add_argument("--with-transformer-lens", action="store_true")
-    parser.add_argument("--environment", default=".venv/transformer-lens")
+    parser.add_argument("--environment", default="runs/transformer-lens")
     parser.add_argument("--out", default="results/bench_sweep")
     options = parser.parse_args()
+    torch.set_num_threads(1)
     if options.with_transformer_lens:
         install_lens(options.environment)
     rows: list[dict[str, Any]] = []
@@ -191,12 +194,12 @@ def main() -> None:
         rows += found
         described[name] = {"task": WHAT[name][0], "examples": found[0]["examples"]}
         if name == "demo:smollm2" and (Path(options.environment) / "bin" / "python").exists():
-            rows.append(lens(name, options.environment, options.limit, exact, found[0]["seconds"]))
+            rows.append(lens(name, options.environment, options.limit, exact, found[0]["cpu_seconds"]))
     table = pd.DataFrame(rows)
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "bench_sweep.csv", table.to_csv(index=False))
-    signature = {"models": described, "threads": torch.get_num_threads(), "rounds": options.rounds,
+    signature = {"models": described, "threads": torch.get_num_threads(),
                  "headlab": headlab.__version__, "torch": torch.__version__, "top": TOP}  # fmt: skip
     write_meta(out, signature, command=f"python scripts/bench_sweep.py --models {options.models}")
     print(table.to_string(index=False, na_rep="-"))

@@ -11,16 +11,17 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "headlab"
 
-# What each part may import besides itself and errors; "registry" is a leaf like errors.
+# What each part may import besides itself and errors; "registry" and "chance_levels" are leaves like errors.
 ARROWS = {
     "errors": set(),
     "registry": set(),
+    "chance_levels": set(),
     "tables": {"registry"},
     "models": {"registry", "tables"},
     "report": {"registry", "tables"},
     # labels: the column makers, never a plugin; report: the shape of stored maps, and how things show themselves
     "attention": {"labels", "models", "report", "tables", "registry"},
-    "labels": {"models", "tables", "registry"},
+    "labels": {"models", "tables", "registry", "chance_levels"},
     "tasks": {"models", "tables", "registry"},
     "scores": {"attention", "tasks", "labels", "models", "tables", "registry"},
     "pruning": {"attention", "tasks", "labels", "scores", "models", "tables", "registry"},

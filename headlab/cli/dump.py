@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.options import DataOptions, Json, Model, ModelOptions, RunOptions, TalkOptions, names, numbers, require
+from headlab.cli.options import (
+    DataOptions,
+    Json,
+    Model,
+    ModelOptions,
+    RunOptions,
+    TalkOptions,
+    TranslationOptions,
+    names,
+    numbers,
+    require,
+)
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
 from headlab.errors import DataError, UsageError
 from headlab.registry import Registry
@@ -50,10 +61,11 @@ PerWord = Annotated[bool, typer.Option("--per-word", help="Also write the maps b
 
 
 def dump(
-    model: Model, opened: ModelOptions, data: DataOptions, run: RunOptions, talk: TalkOptions, out: Out,
-    text: Text = None, task: TaskName = None, labels: Labels = None, statistics: Statistics = None,
-    maps: MapCount = 0, layers: Layers = None, heads: HeadNames = None, json: Json = False,
-    conllu: Conllu = None, mentions: Mentions = None, alignments: Alignments = None, per_word: PerWord = False,
+    model: Model, opened: ModelOptions, data: DataOptions, translation: TranslationOptions, run: RunOptions,
+    talk: TalkOptions, out: Out, text: Text = None, task: TaskName = None, labels: Labels = None,
+    statistics: Statistics = None, maps: MapCount = 0, layers: Layers = None, heads: HeadNames = None,
+    json: Json = False, conllu: Conllu = None, mentions: Mentions = None, alignments: Alignments = None,
+    per_word: PerWord = False,
 ) -> None:  # fmt: skip
     """Statistics and labels of every head; without --text or --task, of a few pages that come with headlab."""
     from headlab.cli import opening
@@ -61,17 +73,14 @@ def dump(
     files = {"conllu": conllu, "mentions": mentions, "alignments": names(alignments) or None}
     wanted = Wanted(labels, statistics, maps, layers, heads, {name: found for name, found in files.items() if found},
                     per_word, data.limit, data.max_length)  # fmt: skip
-    if task is not None:
-        require(Registry("headlab.tasks", "task", hyphenated=True), task)
-    named = [f"--{name}" for name, given in (("text", text), ("task", task), ("conllu", conllu)) if given is not None]
-    if len(named) > 1:
-        raise UsageError(f"{' and '.join(named)} all name the texts.", "Give one of them.")
-    if data.data is not None and task is None:
-        raise UsageError("--data belongs to a task, and there is no --task.", "Add --task NAME, or use --text FILE.")
-    opening.check_folder(out)
-    with Progress(quiet=talk.quiet) as progress:
+    _check_sources(task, text, conllu, data, translation)
+    with opening.results_in(out), Progress(quiet=talk.quiet) as progress:
         progress.step(f"opening {model}")
-        texts = _task_texts(task, model, opened, data, run) if task else _plain_texts(model, opened, data, text, conllu)
+        if task:
+            opened_task = opening.open_task(task, model, opened, data, seed=run.seed, **translation.given())
+            texts = Texts(opened_task.checkpoint, list(opened_task.batches()), opened_task.signature(), {})
+        else:
+            texts = _plain_texts(model, opened, data, text, conllu)
         paths, table = _observe(texts, wanted, out, run, progress)
     if wanted.left_out and not talk.quiet:
         print(_left_out(wanted.left_out), file=sys.stderr)
@@ -81,6 +90,22 @@ def dump(
     print_paths(paths)
     print()
     print(table_text(_named(table), SHOWN, SHOWN_ROWS))
+
+
+def _check_sources(
+    task: str | None, text: Path | None, conllu: Path | None, data: DataOptions, translation: TranslationOptions
+) -> None:
+    """Raise UsageError where the texts are named twice, or an option belongs to a task that is not there."""
+    if task is not None:
+        require(Registry("headlab.tasks", "task", hyphenated=True), task)
+    named = [f"--{name}" for name, given in (("text", text), ("task", task), ("conllu", conllu)) if given is not None]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} all name the texts.", "Give one of them.")
+    if data.data is not None and task is None:
+        raise UsageError("--data belongs to a task, and there is no --task.", "Add --task NAME, or use --text FILE.")
+    if translation.given() and task is None:
+        first = next(iter(translation.given())).replace("_", "-")
+        raise UsageError(f"--{first} belongs to the task translation.", "Add --task translation.")
 
 
 # Labels that read a file of their own, and the option that names it.
@@ -198,13 +223,6 @@ def _plain_texts(
     signature = {"model": checkpoint.describe(), "texts": source}
     read = list(batches(encoded, checkpoint, batch_size=data.batch_size))
     return Texts(checkpoint, read, signature, notes, lambda example: token_places(checkpoint, encoded, texts, example))
-
-
-def _task_texts(name: str, model: str, opened: ModelOptions, data: DataOptions, run: RunOptions) -> Texts:
-    from headlab.cli.opening import open_task
-
-    task = open_task(name, model, opened, data, seed=run.seed)
-    return Texts(task.checkpoint, list(task.batches()), task.signature(), {})
 
 
 def _observe(

@@ -6,11 +6,13 @@ import ast
 from pathlib import Path
 from typing import Any
 
+from headlab.chance_levels import chance_level
+
 FIELDS = ("definition", "source")
 
 
 def label_facts(path: Path) -> dict[str, Any]:
-    """`definition`, `threshold` and `source` of the Label that the file at `path` makes.
+    """`definition`, `threshold`, `chance` and `source` of the Label that the file at `path` makes.
 
     The threshold is a number where the file has one, else text: `3.8 / math.log(128)`, `chance + 0.1`. What is only
     known with the label's own file stands as `{relation}`.
@@ -18,6 +20,8 @@ def label_facts(path: Path) -> dict[str, Any]:
     fields, constants = _call(path, "Label")
     facts: dict[str, Any] = {name: _text(fields[name], constants) for name in FIELDS}
     facts["threshold"] = _threshold(fields, constants)
+    permuted = ast.unparse(_resolved(fields["published_chance"], constants)) != "None"
+    facts["chance"] = chance_level(path.stem, _text(fields["statistic"], constants), permuted=permuted)
     return facts
 
 

@@ -38,7 +38,7 @@ FITS = {
     "demo:planted-decoder": ("lm",),  # on texts of its own language
 }
 # Of each entry, what is printed below it where its list alone is asked for.
-DETAILS = ("definition", "threshold", "source", "variants", "file", "loss")
+DETAILS = ("definition", "threshold", "chance", "source", "variants", "file", "loss")
 
 
 def list_names(talk: TalkOptions, topic: Topic = None, json: Json = False) -> None:
@@ -72,8 +72,8 @@ def _print_details(facts: dict[str, Any]) -> None:
 def entries(topic: str) -> dict[str, dict[str, Any]]:
     """Name -> `summary`, one line about it, and what else its list says of it.
 
-    Labels come with definition, threshold, source and file; scores with their variants; metrics with definition and
-    file, the loss with that of each task; tasks and models of the demo with each other.
+    Labels come with definition, threshold, chance level, source and file; scores with their variants; metrics with
+    definition and file, the loss with that of each task; tasks and models of the demo with each other.
     """
     if topic == "statistics":
         return {name: {"summary": summary} for name, summary in _statistics().items()}

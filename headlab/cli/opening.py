@@ -6,11 +6,13 @@ import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headlab.cli.options import DataOptions, ModelOptions
-from headlab.errors import DataError, UsageError
+from headlab.errors import DataError, HeadlabError, UsageError
 
 if TYPE_CHECKING:
     from headlab.models import Checkpoint
@@ -62,6 +64,24 @@ def model_arguments(options: ModelOptions) -> dict[str, Any]:
     if options.trust_remote_code:
         arguments["trust_remote_code"] = True
     return arguments
+
+
+@contextmanager
+def results_in(folder: Path) -> Iterator[None]:
+    """Check the folder, and leave nothing there of a run that is refused before its first table is written."""
+    check_folder(folder)
+    is_new = not folder.exists()
+    is_empty = is_new or not any(folder.iterdir())
+    try:
+        yield
+    except HeadlabError:
+        left = list(folder.iterdir()) if folder.is_dir() else []
+        if is_empty and all(path.name == "meta.json" for path in left):
+            for path in left:
+                path.unlink()
+            if is_new and folder.is_dir():
+                folder.rmdir()
+        raise
 
 
 def check_folder(folder: Path) -> None:

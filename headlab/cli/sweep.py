@@ -62,8 +62,7 @@ def sweep(
     more.check(wanted)
     if more.compensate and training.train == "all":
         raise UsageError("--compensate goes beside plain removal, not fine-tuning.", "Leave out --train all.")
-    opening.check_folder(out)
-    with Progress(quiet=talk.quiet) as progress:
+    with opening.results_in(out), Progress(quiet=talk.quiet) as progress:
         progress.step(f"opening {model} and the task {task}")
         opened_task = opening.open_task(task, model, opened, data, seed=run.seed, split=split, **translation.given())
         if more.single or more.one_head_per_layer:

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from headlab.chance_levels import chance_level
 from headlab.errors import UsageError
 from headlab.labels._inputs import Input, Subject
 from headlab.labels._targets import KeyClass, OneKey, Pairs, Scene, Target, gap, plain, segments
@@ -72,15 +73,7 @@ class Label:
     @property
     def null(self) -> str:
         """What `<label>_null` is, in words."""
-        if self.statistic == "word_pairs":
-            return (
-                "nearest earlier mention" if self.name == "coreference" else "best fixed offset, learned on even texts"
-            )
-        if self.statistic == "copying":
-            return "permutation of tokens: the mean over all ways to say whose each raise is"
-        if self.published_chance is None:
-            return "uniform attention"
-        return "permutation of positions: the mean over all orders of the visible keys"
+        return chance_level(self.name, self.statistic, permuted=self.published_chance is not None)
 
     def threshold_at(self, chance: np.ndarray) -> np.ndarray:
         """The threshold on texts on which a uniform head scores `chance`."""
