@@ -472,6 +472,17 @@ def test_a_run_refused_before_its_first_table_leaves_nothing_of_it(tmp_path: Pat
     assert (out / "meta.json").read_bytes() == before, "a run that was there stays"
 
 
+def test_damaged_maps_are_written_again_by_the_same_command(tiny_lm: Path, texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = ["dump", str(tiny_lm), "--text", str(texts), "--labels", "none", "--maps", "1", "--out", str(out)]
+    assert run([*command, "--quiet"]) == 0
+    path = out / "maps.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    assert run([*command, "--quiet"]) == 0
+    assert path.read_bytes() == whole
+
+
 @pytest.mark.demo
 def test_dump_reads_the_pairs_of_a_translation_task(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "run"

@@ -243,21 +243,28 @@ def _observe(
     if state == "resume" and read_meta(out)["finished"] and table_path(out, "heads"):
         table = load_table(out, "heads")
         save_table(table, out, "heads", run.format.value)  # the same table, perhaps in another format now
+        _write_maps(out, kept, between_words)  # the same maps, whatever became of their files
         return files(out), table
     progress.step("observing")
     table = heads.observe(texts.batches, wanted.loaded, wanted.statistics, seed=run.seed, progress=progress)
     save_table(table, out, "heads", run.format.value)
     progress.step("drawing")
+    _write_maps(out, kept, between_words)
+    write_brief(out)
+    notes = texts.notes | _lost(heads, wanted) | {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
+    write_meta(out, signature, command=command_line(), notes=notes)
+    return files(out), table
+
+
+def _write_maps(out: Path, kept: list[AttentionMap], between_words: pd.DataFrame | None) -> None:
     if kept:
         from headlab.report.maps import save_maps
 
         save_maps(out, kept)
     if between_words is not None:
+        from headlab.tables import save_table
+
         save_table(between_words, out, "maps_words", "csv")
-    write_brief(out)
-    notes = texts.notes | _lost(heads, wanted) | {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
-    write_meta(out, signature, command=command_line(), notes=notes)
-    return files(out), table
 
 
 def _between_words(kept: list[AttentionMap]) -> pd.DataFrame:
