@@ -1,7 +1,8 @@
 """How many encoder heads of the Firefox student can go (after Voita et al. 2019): curves, gates, every head alone.
 
 Without files of lines: NTREX in the folder HEADLAB_DATA, else the sentences of the package. The first lines judge, the
-lines after them choose. It can be stopped at any time; masks that are done are not done again.
+lines after them choose: by the loss on their references and, under names that end in _own, on the student's own
+translations. It can be stopped at any time; masks that are done are not done again.
 
     python scripts/reproduce_voita.py [--limit 500] [--scores gradient,ablation] [--parts curve,gates,single,report]
 """
@@ -33,8 +34,10 @@ def main() -> None:
     parts = given.parts.split(",")
     bench = shared.open_bench(given, NTREX)
     folder = shared.kept(given.runs, "tables")
+    own = shared.on_own_translations(bench, given)
     if "curve" in parts:
         scores = shared.scores_of(bench, given.scores.split(","), given.runs)
+        scores = scores.join(shared.scores_of(own, given.scores.split(","), given.runs).add_suffix("_own"))
         save_table(scores, folder, "heads")
         wide, more = ([int(budget) for budget in text.split(",")] for text in (given.budgets, given.more_budgets))
         found = [shared.curve(bench, scores, wide, ["encoder"], given.seeds)]
@@ -44,9 +47,12 @@ def main() -> None:
         everything.to_parquet(folder / "curve.parquet")
     if "gates" in parts:
         penalties = [float(one) for one in given.penalties.split(",")]
-        curve, gates = shared.learned_gates(bench, penalties, ["encoder"], given.steps, given.gate_seeds, given.runs)
-        curve.to_parquet(folder / "gates-curve.parquet")
-        gates.to_parquet(folder / "gates.parquet")
+        for name, chosen in (("hard_concrete", bench), ("hard_concrete_own", own)):
+            curve, gates = shared.learned_gates(
+                chosen, penalties, ["encoder"], given.steps, given.gate_seeds, given.runs, name
+            )
+            curve.to_parquet(folder / f"{name}-curve.parquet")
+            gates.to_parquet(folder / f"{name}.parquet")
     if "single" in parts:
         cheap = shared.single_heads(bench, [HeadId(*head) for head in bench.heads.index], bench.cheap)
         cheap.to_parquet(folder / "single-nll.parquet")

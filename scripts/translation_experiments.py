@@ -6,7 +6,7 @@ import argparse
 import gzip
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,25 @@ def open_bench(given: argparse.Namespace, default: tuple[str, str]) -> Bench:
     common["batch_size"] = min(8, given.batch_size)  # of gates: more steps for the same time
     choose = headlab.task("translation", model=judge.model, metric="nll", split="80:20", **chosen, **common)
     return Bench(choose, judge, cheap, headlab.Heads(judge.model), kept(given.runs, "masks"))
+
+
+def on_own_translations(bench: Bench, given: argparse.Namespace) -> Bench:
+    """The same bench, choosing by the loss on what the whole model itself makes of the lines that choose.
+
+    A student that was trained on its teacher's translations is far too sure of itself on other people's: there a head
+    whose removal makes it less sure lowers the loss, whatever it does to the translations.
+    """
+    facts = bench.choose.signature()
+    name = f"own-{facts['model']['revision'][-8:]}-{facts['data_sha256'][-8:]}"
+    sides = {side: kept(given.runs, "lines") / f"{name}.{side}" for side in ("source", "reference")}
+    if not sides["reference"].is_file():
+        print("translating the lines that choose", flush=True)
+        made = bench.choose.translations()
+        for side, column in (("source", "source"), ("reference", "translation")):
+            write_atomically(sides[side], "".join(f"{line}\n" for line in made[column]))
+    task = headlab.task("translation", model=bench.judge.model, metric="nll", split="80:20", **sides,
+                        lowercase=given.lowercase, batch_size=min(8, given.batch_size))  # fmt: skip
+    return replace(bench, choose=task)
 
 
 def cut(given: argparse.Namespace, default: tuple[str, str], first: int, last: int) -> dict[str, Path]:
@@ -151,7 +170,13 @@ def curve(
 
 
 def learned_gates(
-    bench: Bench, penalties: Sequence[float], kinds: Sequence[str], steps: int, seeds: int, run: Path
+    bench: Bench,
+    penalties: Sequence[float],
+    kinds: Sequence[str],
+    steps: int,
+    seeds: int,
+    run: Path,
+    name: str = "hard_concrete",
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Gates trained at every penalty with the weights frozen: the hard masks judged by BLEU, and all gates."""
     how = Training(steps=steps, per_example=True)
@@ -162,7 +187,7 @@ def learned_gates(
         gone = tuple(HeadId(*place) for place in part.loc[~part["kept"], ["kind", "layer", "head"]].to_numpy())
         if not gone:
             continue  # every gate stayed open: nothing to judge
-        one = all_removed(bench, [Ordering(gone, name="hard_concrete")], bench.judge)
+        one = all_removed(bench, [Ordering(gone, name=name)], bench.judge)
         free = int(part["weight"].notna().sum())
         rows.append(one.assign(seed=seed, budget=f"penalty={level:g}", n_heads=free, penalty=level))
     if not rows:

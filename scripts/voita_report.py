@@ -17,6 +17,7 @@ from headlab.report import figures
 from headlab.tables import head_names, write_atomically
 
 LABELS = Path("results/labels/firefox/heads.csv")
+GATES = {"hard_concrete": "references", "hard_concrete_own": "the student's own translations"}
 LEFT = 16  # encoder heads that are left where labels of an order's survivors are tested
 PUBLISHED = (
     "Voita et al. (2019) pruned 48 encoder heads to 10 for 0.15 BLEU (WMT) and to 4 for 0.25 BLEU (OpenSubtitles), "
@@ -30,14 +31,16 @@ def report(bench: Bench, folder: Path, out: Path) -> dict[str, pd.DataFrame]:
     tables: dict[str, pd.DataFrame] = {}
     text = ["# Encoder heads of the Firefox student, English to Portuguese", "", _head(bench), "", PUBLISHED]
     if "curve" in there:
-        parts = [there["curve"], *([there["gates-curve"]] if "gates-curve" in there else [])]
+        parts = [there["curve"], *(there[f"{name}-curve"] for name in GATES if name in there)]
         tables["curve"] = pd.concat(parts, ignore_index=True).drop(columns="seconds")
         tables["affordable"] = affordable(tables["curve"])
         text += _curve(tables, out)
-    if "gates" in there:
-        tables["gates"] = there["gates"]
-        figures.save_figure(figures.gate_histogram(there["gates"]), out / "gates", ["png"])
-        text += ["", *_gates(there["gates"], there["gates-curve"])]
+    if any(name in there for name in GATES):
+        tables["gates"] = pd.concat([there[name].assign(strategy=name) for name in GATES if name in there])
+        text += ["", "## Learned gates (hard concrete, weights frozen, hard gates)"]
+    for name, part in tables["gates"].groupby("strategy") if "gates" in tables else ():
+        figures.save_figure(figures.gate_histogram(part), out / str(name), ["png"])
+        text += ["", *_gates(str(name), part, there[f"{name}-curve"])]
     labels = pd.read_csv(LABELS).set_index(PLACE) if LABELS.is_file() else None
     if labels is not None and "heads" in there:
         tables["survival"] = survivors(there, labels)
@@ -54,7 +57,8 @@ def _head(bench: Bench) -> str:
     n, chosen = bench.judge.n_examples, len(bench.choose.split("select"))
     return (
         f"Made by `scripts/reproduce_voita.py`. BLEU of the first {n} lines of NTREX (greedy); the heads are chosen by "
-        f"the loss on {chosen} later lines, and zeroed. Drops are above 0 where the mask is worse; intervals are 95 % "
+        f"the loss on {chosen} later lines, of their references and (names that end in _own) of what the whole student "
+        "makes of them, and zeroed. Drops are above 0 where the mask is worse; intervals are 95 % "
         "of 1,000 paired bootstrap resamples."
     )
 
@@ -63,7 +67,7 @@ def _curve(tables: dict[str, pd.DataFrame], out: Path) -> list[str]:
     """BLEU by number of heads removed, and how many heads a drop affords."""
     bleu = tables["curve"][tables["curve"]["metric"] == "bleu"]
     lines = ["", f"Baseline: {bleu['baseline'].iloc[0]:.2f} BLEU.", "", "## What removing encoder heads costs (BLEU)"]
-    orders = bleu[~bleu["strategy"].isin(["random", "hard_concrete"])]
+    orders = bleu[~bleu["strategy"].isin(["random", *GATES])]
     shown = orders.assign(text=interval(orders)).pivot(index="n_removed", columns="strategy", values="text")
     random = bleu[bleu["strategy"] == "random"].groupby("n_removed")["drop"]
     several = random.agg(["mean", "min", "max", "size"])
@@ -88,7 +92,7 @@ def _curve(tables: dict[str, pd.DataFrame], out: Path) -> list[str]:
     return lines
 
 
-def _gates(gates: pd.DataFrame, curve: pd.DataFrame) -> list[str]:
+def _gates(name: str, gates: pd.DataFrame, curve: pd.DataFrame) -> list[str]:
     """The Pareto table of learned gates, and how decided they are (row C5: P(0) > .9 or P(1) > .5)."""
     free = gates[gates["weight"].notna()]
     decided = (free["p_open"] < 0.1) | (free["p_one"] > 0.5)
@@ -99,8 +103,7 @@ def _gates(gates: pd.DataFrame, curve: pd.DataFrame) -> list[str]:
          "drop": text, "decided": share[row.penalty, row.seed]}
         for row, text in zip(bleu.itertuples(), interval(bleu), strict=True)
     ]  # fmt: skip
-    return ["## Learned gates (hard concrete, weights frozen, hard gates)", "", markdown(pd.DataFrame(rows)), "",
-            "![gates](gates.png)"]  # fmt: skip
+    return [f"Trained on the loss of {GATES[name]}:", "", markdown(pd.DataFrame(rows)), "", f"![gates]({name}.png)"]
 
 
 def survivors(there: dict[str, pd.DataFrame], labels: pd.DataFrame) -> pd.DataFrame:
@@ -109,11 +112,11 @@ def survivors(there: dict[str, pd.DataFrame], labels: pd.DataFrame) -> pd.DataFr
     scores = there["heads"].loc[["encoder"]]
     for column in scores.filter(like="score_"):
         kept[f"{column.removeprefix('score_')}, {LEFT} left"] = scores[column].rank(method="first") > 48 - LEFT
-    if "gates" in there:
-        gates = there["gates"][there["gates"]["weight"].notna()].set_index(PLACE)
+    for name in (name for name in GATES if name in there):
+        gates = there[name][there[name]["weight"].notna()].set_index(PLACE)
         for (level, seed), part in gates.groupby(["level", "seed"], sort=False):
             if 4 <= part["kept"].sum() <= 44:
-                kept[f"gates {level:g} seed {seed}, {part['kept'].sum()} left"] = part["kept"].astype(bool)
+                kept[f"{name} {level:g} seed {seed}, {part['kept'].sum()} left"] = part["kept"].astype(bool)
     encoder = labels.loc[["encoder"]].dropna(axis=1, how="all")
     truths = encoder.select_dtypes(bool)
     numbers = encoder[[f"{name}_score" for name in truths if f"{name}_score" in encoder]].assign(

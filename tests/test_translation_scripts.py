@@ -188,7 +188,7 @@ def student_tables(folder: Path) -> pd.MultiIndex:
     ]  # fmt: skip
     pd.DataFrame(rows).to_parquet(folder / "curve.parquet")
     gate = {**rows[2], "strategy": "hard_concrete", "budget": "penalty=0.1", "penalty": 0.1, "n_removed": 40}
-    pd.DataFrame([gate]).to_parquet(folder / "gates-curve.parquet")
+    pd.DataFrame([gate]).to_parquet(folder / "hard_concrete-curve.parquet")
     free = index.get_level_values("kind") == "encoder"
     kept = ~free | (np.arange(64) >= 40)
     weight = np.where(free, np.where(kept, 4.0, -4.0), np.nan)
@@ -196,7 +196,7 @@ def student_tables(folder: Path) -> pd.MultiIndex:
         {"method": "hard_concrete", "level": 0.1, "seed": 0, "weight": weight, "kept": kept}, index=index
     )
     gates = gates.assign(p_open=np.where(kept, 0.99, 0.01), p_one=np.where(kept, 0.9, 0.0))
-    gates.reset_index().to_parquet(folder / "gates.parquet")
+    gates.reset_index().to_parquet(folder / "hard_concrete.parquet")
     for name, metric in (("single-nll", "nll"), ("single", "bleu")):
         alone = index.to_frame(index=False).assign(metric=metric, drop=0.0, run="x")
         alone.loc[62, "drop"] = 2.5
@@ -220,10 +220,10 @@ def test_the_student_report_from_tables_by_hand(load, monkeypatch, tmp_path) -> 
     tables = script.report(bench, tmp_path, tmp_path / "out")
     found = tables["survival"].set_index(["order", "test", "label"])
     # Local are the heads 36 to 47 of 48; gates keep 40 to 47, the order by gradient the last 16.
-    gates = found.loc[("gates 0.1 seed 0, 8 left", "Fisher", "local")]
+    gates = found.loc[("hard_concrete 0.1 seed 0, 8 left", "Fisher", "local")]
     assert gates[["n", "stay", "others", "others_stay"]].tolist() == [12, 8, 36, 0] and gates["p"] < 1e-5
     assert found.loc[("gradient, 16 left", "Fisher", "local"), "stay"] == 12
     text = (tmp_path / "out" / "README.md").read_text()
     assert "Baseline: 30.00 BLEU" in text and "X1H6 aligns best (1.00" in text and "number 1 of 16" in text
     assert "| gradient | 0.25 | 8 | 0 | 8 |" in text and "| random | 1 | 0 to 8 | 0 to 8 | 0 to 8 |" in text
-    assert {"curve-bleu.png", "gates.png", "cross.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"curve-bleu.png", "hard_concrete.png", "cross.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
