@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from headlab.errors import DataError, unknown_name
 from headlab.report.definitions import BOUNDS, METRICS, define, lower_is_better
+from headlab.report.figures.metric_rows import metric_rows
 from headlab.report.figures.style import (
     COLOURS,
     GREY,
@@ -42,13 +42,8 @@ def pruning_curve(sweep: pd.DataFrame, metric: str | None = None, *, ax: Axes | 
     heads. A metric that grows more than twenty-fold is drawn on a logarithmic scale; infinite values are left out.
     Raises UsageError for a metric that the sweep lacks.
     """
-    if sweep.empty:
-        raise DataError("The sweep has no rows.", "Run headlab sweep first.")
-    metrics = list(dict.fromkeys(sweep["metric"]))
-    metric = metrics[0] if metric is None else metric
-    if metric not in metrics:
-        raise unknown_name("metric", metric, metrics)
-    rows = sweep[sweep["metric"] == metric].assign(value=sweep["value"].where(np.isfinite(sweep["value"])))
+    metric, rows = metric_rows(sweep, metric)
+    rows = rows.assign(value=rows["value"].where(np.isfinite(rows["value"])))
     lines = list(groups(rows))
     beside = ax is None and len(lines) > MOST_INSIDE  # else the legend would cover the lines
     axes = new_figure(TWO_COLUMNS if beside else ONE_COLUMN, 2.6).subplots() if ax is None else ax

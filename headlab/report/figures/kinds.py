@@ -9,9 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlab.errors import DataError, UsageError, unknown_name
+from headlab.errors import UsageError
 from headlab.report.definitions import define
 from headlab.report.figures.curve import MARKERS, bound_axis, share_removed, value_interval
+from headlab.report.figures.metric_rows import metric_rows
 from headlab.report.figures.style import COLOURS, ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled
 
 
@@ -24,13 +25,7 @@ def pruning_by_kind(
     A sweep holds several kinds where it is joined from sweeps with different `kinds`. `ax` takes one Axes for each
     strategy. Raises UsageError for a metric that the sweep lacks.
     """
-    if sweep.empty:
-        raise DataError("The sweep has no rows.", "Run headlab sweep first.")
-    metrics = list(dict.fromkeys(sweep["metric"]))
-    metric = metrics[0] if metric is None else metric
-    if metric not in metrics:
-        raise unknown_name("metric", metric, metrics)
-    rows = sweep[sweep["metric"] == metric]
+    metric, rows = metric_rows(sweep, metric)
     strategies = list(dict.fromkeys(rows["strategy"].astype(str)))
     axes = _axes(ax, len(strategies))
     for panel, strategy in zip(axes, strategies, strict=True):

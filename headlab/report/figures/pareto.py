@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlab.errors import DataError, unknown_name
 from headlab.report.definitions import define
+from headlab.report.figures.metric_rows import metric_rows
 from headlab.report.figures.style import COLOURS, GREY, MORE_COLOURS, ONE_COLUMN, figure_of, new_figure, styled
 
 _COLOURS = (*COLOURS, *MORE_COLOURS)
@@ -29,13 +29,7 @@ def pareto(sweep: pd.DataFrame, metric: str | None = None, *, ax: Axes | None = 
     Made for learned gates, where each strength of the penalty gives one cut; any sweep will do. Random orders are
     grey. Raises UsageError for a metric that the sweep lacks.
     """
-    if sweep.empty:
-        raise DataError("The sweep has no rows.", "Run headlab sweep first.")
-    metrics = list(dict.fromkeys(sweep["metric"]))
-    metric = metrics[0] if metric is None else metric
-    if metric not in metrics:
-        raise unknown_name("metric", metric, metrics)
-    rows = sweep[sweep["metric"] == metric]
+    metric, rows = metric_rows(sweep, metric)
     rows = rows[np.isfinite(rows["drop"].astype(float))]
     axes = new_figure(ONE_COLUMN, 2.6).subplots() if ax is None else ax
     strategies = list(dict.fromkeys(rows["strategy"].astype(str)))
