@@ -56,8 +56,8 @@ def open_bench(given: argparse.Namespace, default: tuple[str, str]) -> Bench:
     """The tasks on the files given, on those of HEADLAB_DATA, or on the sentences of the package."""
     judged = cut(given, default, 0, given.limit)
     chosen = cut(given, default, given.limit, given.limit + given.choose)
-    common: dict[str, Any] = {"lowercase": given.lowercase, "batch_size": given.batch_size}
-    judge = headlab.task("translation", model=given.model, **judged, **common)
+    common: dict[str, Any] = {"batch_size": given.batch_size}
+    judge = headlab.task("translation", model=given.model, **judged, **common, lowercase=given.lowercase)
     cheap = headlab.task("translation", model=judge.model, metric="nll", **judged, **common)
     common["batch_size"] = min(8, given.batch_size)  # of gates: more steps for the same time
     choose = headlab.task("translation", model=judge.model, metric="nll", split="80:20", **chosen, **common)
@@ -79,7 +79,7 @@ def on_own_translations(bench: Bench, given: argparse.Namespace) -> Bench:
         for side, column in (("source", "source"), ("reference", "translation")):
             write_atomically(sides[side], "".join(f"{line}\n" for line in made[column]))
     task = headlab.task("translation", model=bench.judge.model, metric="nll", split="80:20", **sides,
-                        lowercase=given.lowercase, batch_size=min(8, given.batch_size))  # fmt: skip
+                        batch_size=min(8, given.batch_size))  # fmt: skip
     return replace(bench, choose=task)
 
 

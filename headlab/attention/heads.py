@@ -186,6 +186,9 @@ class Heads:
 
     def _check_removal(self, mask: HeadMask, ablation: str, means: Any) -> None:
         self._need_gates("removed")
+        if not isinstance(mask, HeadMask):
+            raise UsageError(f"A mask is a HeadMask, not {type(mask).__name__}.",
+                             "Make it with HeadMask.removing(heads, like=heads).")  # fmt: skip
         if mask.heads_per_layer != self.heads_per_layer:
             raise UsageError("The mask belongs to another model.", "Make it with HeadMask.removing(heads, like=heads).")
         if ablation not in ABLATIONS:

@@ -134,6 +134,8 @@ class HeadMask:
 
         `heads` is text (`"L3H5,L4H0"`), a {layer: [heads]} dict, or a list of names or of (kind, layer, head).
         """
+        if not isinstance(heads, Iterable):
+            raise UsageError(f"Heads cannot be read from {type(heads).__name__}.", "Write L3H5,L4H0, or give a list.")
         if isinstance(heads, (str, Mapping)):
             gone = parse_heads(heads, like)
         else:

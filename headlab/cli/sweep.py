@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headlab.attention.heads import Heads
     from headlab.tasks import Task
 
+DEFAULT_SCORES, DEFAULT_SEEDS = "gradient", 3
 DEFAULT_BUDGETS = "0,10%,20%,30%,40%,50%,60%,70%,80%,90%"
 WITHIN = ("model", "layer", "kind")
 SHOWN_ROWS = 30
@@ -51,8 +52,9 @@ Split = Annotated[str, typer.Option("--split", help="Choose on one part, judge o
 def sweep(
     model: Model, opened: ModelOptions, data: DataOptions, translation: TranslationOptions, training: TrainOptions,
     more: SweepOptions, run: RunOptions, talk: TalkOptions, task: TaskName, out: Out,
-    scores: Scores = "gradient", ablation: Ablation = "zero", budgets: Budgets = DEFAULT_BUDGETS,
-    within: Within = "model", kinds: Kinds = None, seeds: Seeds = 3, split: Split = "50:50", json: Json = False,
+    scores: Scores = DEFAULT_SCORES, ablation: Ablation = "zero", budgets: Budgets = DEFAULT_BUDGETS,
+    within: Within = "model", kinds: Kinds = None, seeds: Seeds = DEFAULT_SEEDS, split: Split = "50:50",
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Scores of all heads for a task, and the task's metrics as heads are removed, with random orders as control."""
     from headlab.cli import opening
@@ -60,8 +62,7 @@ def sweep(
     wanted = Wanted(task, scores, ablation, budgets, within, kinds, seeds)
     training.check()
     more.check(wanted)
-    if more.compensate and training.train == "all":
-        raise UsageError("--compensate goes beside plain removal, not fine-tuning.", "Leave out --train all.")
+    _check_together(wanted, training, more)
     with opening.results_in(out), Progress(quiet=talk.quiet) as progress:
         progress.step(f"opening {model} and the task {task}")
         opened_task = opening.open_task(task, model, opened, data, seed=run.seed, split=split, **translation.given())
@@ -85,6 +86,28 @@ def sweep(
     print(table_text(more.areas(out)))
 
 
+def _check_together(wanted: Wanted, training: TrainOptions, more: SweepOptions) -> None:
+    """Raise UsageError for options of which one leaves nothing for the other to do."""
+    if more.compensate and training.train == "all":
+        raise UsageError("--compensate goes beside plain removal, not fine-tuning.", "Leave out --train all.")
+    bound = {"--keep-at-least": more.keep_at_least > 0, "--unit group": more.unit != "head"}
+    for option, given in bound.items():
+        if given and training.levels():
+            raise UsageError(f"Learned gates choose freely and know no {option}.", f"Leave out {option} or the gates.")
+    if not (more.single or more.one_head_per_layer):
+        return
+    table = "--single" if more.single else "--one-head-per-layer"
+    idle = {
+        "--scores": wanted.scores != [DEFAULT_SCORES], "--budgets": wanted.budgets_text != DEFAULT_BUDGETS,
+        "--within": wanted.within != "model", "--seeds": wanted.seeds != DEFAULT_SEEDS, "--screen": more.screen,
+        "--race": more.race, "--compensate": more.compensate is not None, "--stability": more.stability,
+        "--train": training.train != "none", **bound,
+    }  # fmt: skip
+    for option, given in idle.items():
+        if given:
+            raise UsageError(f"{option} is about curves, and {table} makes a table instead.", f"Leave out {option}.")
+
+
 class Wanted:
     """What a sweep is asked for; what cannot be is refused before a model is loaded."""
 
@@ -101,7 +124,7 @@ class Wanted:
         self.scores = [name for name in names(scores) if name != "random"]  # random orders are always there
         for name in self.scores:
             require_score(name)
-        self.budgets = parse_budgets(budgets)
+        self.budgets, self.budgets_text = parse_budgets(budgets), budgets
         for budget in self.budgets:
             budget_size(budget, 1 << 30)  # shares out of range and what is no budget; counts wait for the model
         for noun, value, known in (("ablation", ablation, ABLATIONS), ("within", within, WITHIN)):
@@ -128,12 +151,13 @@ def _sweep(
 
     progress.step("probing and proving")
     heads = Heads(task.checkpoint)
+    more.refuse_budgets(heads, wanted)
     n_heads = sum(wanted.kinds is None or kind in wanted.kinds for kind, _, _ in heads.index)
+    training.refuse_levels(n_heads)
     for budget in wanted.budgets:
         if budget_size(budget, n_heads) == 0 and budget_size(budget, 1 << 30) > 0:
             print(f"Warning: the budget {budget} of {n_heads} heads removes no head.", file=sys.stderr)
-    more.refuse_budgets(heads, wanted)
-    signature = _signature(task, wanted, run) | training.signature() | more.signature()
+    signature = _signature(task, wanted, run) | training.signature(task) | more.signature()
     state = open_run(out, signature, run.overwrite, command=command_line())
     table = _head_table(heads, task, wanted, more, out, state == "resume", run, progress)
     save_table(table, out, "heads", run.format.value)

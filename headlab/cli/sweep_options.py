@@ -71,8 +71,13 @@ class SweepOptions:
             raise UsageError("--screen and --race are about the score ablation.", "Add it: --scores ablation.")
         if self.screen and wanted.ablation != "zero":
             raise UsageError(f"Gradients cannot screen for {wanted.ablation} ablation.", "Use --race instead.")
+        if self.stability and not wanted.scores:
+            raise UsageError("--stability compares the ranks that a score gives, and there is no score.",
+                             "Add --scores NAME (`headlab list scores`).")  # fmt: skip
         if self.compare_with and not self.single:
             raise UsageError("--compare-with compares tables of single heads.", "Add --single.")
+        if self.compare_with:
+            self._other_table()
 
     def refuse_budgets(self, heads: Heads, wanted: Any) -> None:
         """Raise UsageError for a budget that leaves a layer too few heads, before anything is scored."""
@@ -115,19 +120,23 @@ class SweepOptions:
         self, curve: pd.DataFrame, wanted: Any, heads: Heads, task: Task, out: Path, run: RunOptions, progress: Progress
     ) -> None:
         """Tables that follow from a finished sweep: areas under its curves, and on request stability of ranks."""
+        from headlab.attention.masks import HeadMask
         from headlab.pruning.areas import curve_areas, rank_stability
+        from headlab.pruning.evaluations import run_key
         from headlab.tables import load_table, write_atomically
         from headlab.tasks.metrics import metric
 
         examples = load_table(out, "examples")
+        whole = run_key(HeadMask.full(heads), "zero", "report", task.signature())
         judged = curve[curve["run"].isin(set(examples["run"]))]
-        found = curve_areas(judged, examples, [metric(name) for name in task.metrics], seed=run.seed)
+        found = curve_areas(judged, examples, [metric(name) for name in task.metrics], whole=whole, seed=run.seed)
         write_atomically(out / "areas.csv", found.to_csv(index=False))
         if self.stability:
             import pandas as pd
 
             progress.step("scoring on halves")
-            parts = [rank_stability(name, heads, task, seeds=wanted.seeds, seed=run.seed) for name in wanted.scores]
+            common = {"seeds": wanted.seeds, "seed": run.seed, "ablation": wanted.ablation}
+            parts = [rank_stability(name, heads, task, **common) for name in wanted.scores]
             write_atomically(out / "stability.csv", pd.concat(parts).to_csv(index=False))
 
     def areas(self, out: Path) -> pd.DataFrame:
@@ -147,29 +156,43 @@ class SweepOptions:
         name = "single" if self.single else "one_head_per_layer"
         progress.step("probing and proving")
         heads = Heads(task.checkpoint)
-        settings = {"ablation": wanted.ablation, "seed": run.seed}
+        settings: dict[str, Any] = {"ablation": wanted.ablation, "seed": run.seed}
+        settings |= {"kinds": wanted.kinds} if wanted.kinds else {}
         signature = {"command": f"sweep --{name.replace('_', '-')}", **task.signature(), **settings}
         open_run(out, signature, run.overwrite, command=command_line())
         progress.step("masks within single layers")
         make = single_heads if self.single else one_head_per_layer
         table = make(heads, task, **settings, journal=Journal(out, name, signature), progress=progress)
         write_atomically(out / f"{name}.csv", table.to_csv(index=False))
+        (out / "correlation.csv").unlink(missing_ok=True)  # of an earlier comparison
         if self.compare_with:
             self._compare(table, out)
         write_meta(out, signature, command=command_line())
         return table
 
-    def _compare(self, table: pd.DataFrame, out: Path) -> None:
+    def _other_table(self) -> pd.DataFrame:
+        """The table of single heads to compare with; DataError where there is none."""
         import pandas as pd
 
         from headlab.errors import DataError
+
+        path = Path(str(self.compare_with)) / "single.csv"
+        remedy = "Name a folder that headlab sweep --single wrote."
+        if not path.is_file():
+            raise DataError(f"{path} is not there.", remedy)
+        try:
+            found = pd.read_csv(path)
+        except (ValueError, OSError) as error:  # empty, not text, ragged
+            raise DataError(f"{path} cannot be read: {error}.", remedy) from error
+        if missing := {"kind", "layer", "head", "metric", "drop"} - set(found):
+            raise DataError(f"{path} has no column {', '.join(sorted(missing))}.", remedy)
+        return found
+
+    def _compare(self, table: pd.DataFrame, out: Path) -> None:
         from headlab.pruning.areas import effect_correlation
         from headlab.tables import write_atomically
 
-        path = Path(str(self.compare_with)) / "single.csv"
-        if not path.is_file():
-            raise DataError(f"{path} is not there.", "Name a folder that headlab sweep --single wrote.")
-        found = effect_correlation(table, pd.read_csv(path))
+        found = effect_correlation(table, self._other_table())
         write_atomically(out / "correlation.csv", found.to_csv(index=False))
 
     def text(self, table: pd.DataFrame, n: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,17 +57,25 @@ class TrainOptions:
     def levels(self) -> dict[str, list[float] | None]:
         """The ladders to climb and their levels, None for the default ones; none but where they are asked for."""
         found: dict[str, list[float] | None] = {}
-        for method, option, text in (
-            ("hard_concrete", "--penalties", self.penalties),
-            ("exact_k", "--keep", self.keep),
-        ):
+        for method, text in (("hard_concrete", self.penalties), ("exact_k", self.keep)):
             if text is not None:
-                found[method] = _numbers(text, option)
+                found[method] = _penalties(text) if method == "hard_concrete" else _sizes(text)
         return found or ({"hard_concrete": None} if self.train == "gates" else {})
 
-    def signature(self) -> dict[str, Any]:
+    def refuse_levels(self, n_heads: int) -> None:
+        """Raise UsageError for a penalty, or a number of heads to keep, that cannot be; before anything is scored."""
+        from headlab.pruning.rungs import make_gates
+
+        for method, levels in self.levels().items():
+            for level in levels or ():
+                make_gates(method, level, n_heads)
+
+    def signature(self, task: Task) -> dict[str, Any]:
         """What the numbers depend on; nothing where nothing is trained, so that earlier runs are known again."""
-        return {} if self.train == "none" else {"training": {"train": self.train, "steps": self.n_steps}}
+        if self.train == "none":
+            return {}
+        facts = {"train": self.train, "steps": self.n_steps, "batch_size": task.options.batch_size}
+        return {"training": facts}
 
     @property
     def n_steps(self) -> int:
@@ -104,8 +113,18 @@ class TrainOptions:
         return pd.concat([curve, *(one.curve for one in made)], ignore_index=True)
 
 
-def _numbers(text: str, option: str) -> list[float]:
+def _penalties(text: str) -> list[float]:
     try:
-        return [float(part) for part in names(text)]
+        found = [float(part) for part in names(text)]
     except ValueError:
-        raise UsageError(f"{option} {text!r} is not a list of numbers.", "Write numbers: 0.002,0.01.") from None
+        found = []
+    if not found or not all(math.isfinite(number) for number in found):
+        raise UsageError(f"--penalties {text!r} is not a list of numbers.", "Write numbers: 0.002,0.01.")
+    return found
+
+
+def _sizes(text: str) -> list[float]:
+    parts = names(text)
+    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"--keep {text!r} is not a list of numbers of heads.", "Write whole numbers from 1: 12,24.")
+    return [float(part) for part in parts]

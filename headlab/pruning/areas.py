@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,48 +20,78 @@ if TYPE_CHECKING:
 
 
 def curve_areas(
-    sweep: pd.DataFrame, examples: pd.DataFrame, metrics: Sequence[Metric], *, seed: int = 0, level: float = LEVEL
-) -> pd.DataFrame:
+    sweep: pd.DataFrame, examples: pd.DataFrame, metrics: Sequence[Metric], *, whole: str | None = None, seed: int = 0,
+    level: float = LEVEL,
+) -> pd.DataFrame:  # fmt: skip
     """Mean drop over each curve (trapezoids over the share removed), lower is better; a row per strategy and metric.
 
     Columns: strategy, metric, n_orders, share (the largest share removed), area with ci_low and ci_high, and
-    minus_random with its bounds: the area less the mean area of the random orders, below 0 where the strategy is the
-    better one. Intervals are paired bootstraps over examples, the same draws for all curves; those of random orders
-    hold for these orders. A curve with a NaN has the area NaN. Areas to different shares cannot be compared.
+    minus_random with its bounds: the area less the mean area of the random orders, both up to the smallest share that
+    any of these curves reaches, below 0 where the strategy is the better one. Drops are from the model with all heads,
+    whose run is `whole` (by default that of the rows which remove nothing); a curve without such a row, as learned
+    gates have, begins at a drop of 0. Intervals are paired bootstraps over examples, the same draws for all curves;
+    those of random orders hold for these orders. A curve with a NaN has the area NaN. Areas to different shares cannot
+    be compared.
     """
-    runs = list(dict.fromkeys(sweep["run"]))
+    first = str(sweep.loc[sweep["n_removed"] == 0, "run"].iloc[0]) if whole is None else whole
+    runs = list(dict.fromkeys([first, *sweep["run"]]))
     by_run = {key: part.set_index("example") for key, part in examples[examples["run"].isin(runs)].groupby("run")}
     rows = []
     for measured in metrics:
         own = sweep[sweep["metric"] == measured.name]
-        whole, drawn = aligned_sums([by_run[key] for key in runs], list(measured.columns), RESAMPLES, seed)
-        sums = np.concatenate([whole[None], drawn])
+        sums, drawn = aligned_sums([by_run[key] for key in runs], list(measured.columns), RESAMPLES, seed)
+        both = np.concatenate([sums[None], drawn])
         with np.errstate(all="ignore"):
-            values = np.asarray(measured.value({c: sums[..., i] for i, c in enumerate(measured.columns)}), dtype=float)
-        areas = {
-            str(name): np.mean([_area(part, runs, values, measured) for _, part in curves.groupby("seed")], axis=0)
-            for name, curves in own.groupby("strategy", sort=False)
+            values = np.asarray(measured.value({c: both[..., i] for i, c in enumerate(measured.columns)}), dtype=float)
+        found = pd.DataFrame(np.asarray(measured.drop(values[:, :1], values), dtype=float), columns=runs)
+        curves = {
+            str(name): [_Curve.of(part, found) for _, part in orders.groupby("seed")]
+            for name, orders in own.groupby("strategy", sort=False)
         }
-        for name, area in areas.items():
-            part = own[own["strategy"] == name]
+        for name, orders in curves.items():
+            shares = [curve.share[-1] for curve in orders]
+            area = np.mean([curve.mean_drop(share) for curve, share in zip(orders, shares, strict=True)], axis=0)
             rows.append({
-                "strategy": name, "metric": measured.name, "n_orders": part["seed"].nunique(),
-                "share": float((part["n_removed"] / part["n_heads"]).max()),
+                "strategy": name, "metric": measured.name, "n_orders": len(orders), "share": float(max(shares)),
                 **_bounds("area", "ci", area, level),
-                **_bounds("minus_random", "minus_random", area - areas["random"], level),
+                **_bounds("minus_random", "minus_random", _difference(orders, curves["random"]), level),
             })  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def _area(curve: pd.DataFrame, runs: list[str], values: np.ndarray, metric: Metric) -> np.ndarray:
-    """Mean drop over the shares of one order, (1 + resamples,)."""
-    points = curve.drop_duplicates("n_removed").sort_values("n_removed")
-    share = (points["n_removed"] / points["n_heads"]).to_numpy(dtype=float)
-    if len(points) < 2 or share[-1] == 0:
-        return np.full(len(values), np.nan)
-    curve_values = values[:, [runs.index(key) for key in points["run"]]]
-    drops = np.asarray(metric.drop(curve_values[:, :1], curve_values), dtype=float)
-    return np.trapezoid(drops, share, axis=1) / share[-1]
+class _Curve(NamedTuple):
+    """One order: shares removed, (points,) from 0 upwards, and drops there, (1 + resamples, points)."""
+
+    share: np.ndarray
+    drops: np.ndarray
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, drops: pd.DataFrame) -> _Curve:
+        """The curve of one strategy and seed, from the drops of every run (1 + resamples, runs)."""
+        points = rows.drop_duplicates("n_removed").sort_values("n_removed")
+        share = (points["n_removed"] / points["n_heads"]).to_numpy(dtype=float)
+        found = drops[list(points["run"])].to_numpy()
+        if share[0] > 0:
+            share, found = np.append(0.0, share), np.column_stack([np.zeros(len(found)), found])
+        return cls(share, found)
+
+    def mean_drop(self, end: float) -> np.ndarray:
+        """Mean drop from 0 to the share `end`, (1 + resamples,); NaN where nothing is removed."""
+        if end <= 0:
+            return np.full(len(self.drops), np.nan)
+        after = int(np.searchsorted(self.share, end))  # the first point at or beyond the end
+        left, right = self.share[after - 1], self.share[after]
+        weight = (end - left) / (right - left)
+        last = (1 - weight) * self.drops[:, after - 1] + weight * self.drops[:, after]
+        share = np.append(self.share[:after], end)
+        return np.trapezoid(np.column_stack([self.drops[:, :after], last]), share, axis=1) / end
+
+
+def _difference(curves: Sequence[_Curve], random: Sequence[_Curve]) -> np.ndarray:
+    """Mean drop of some curves less that of the random ones, as far as all of them go."""
+    end = min(curve.share[-1] for curve in (*curves, *random))
+    first, second = (np.mean([curve.mean_drop(end) for curve in part], axis=0) for part in (curves, random))
+    return first - second
 
 
 def _bounds(name: str, prefix: str, values: np.ndarray, level: float) -> dict[str, float]:

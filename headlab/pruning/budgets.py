@@ -26,9 +26,10 @@ def budget_text(budget: Budget) -> str:
     raise UsageError(f"{budget!r} is not a budget.", _ALLOWED)
 
 
-def budget_size(budget: Budget, n_heads: int) -> int:
+def budget_size(budget: Budget, n_heads: int, noun: str = "heads") -> int:
     """Number of heads that a budget removes out of `n_heads`; shares are rounded to the nearest head, halves up.
 
+    `noun` is what is counted, in messages.
     `12` and "12" are heads; 0.1, "0.1" and "10%" are shares. Raises UsageError for what is no budget and for budgets
     below 0, above 100 % or above the number of heads.
     """
@@ -39,9 +40,11 @@ def budget_size(budget: Budget, n_heads: int) -> int:
     number, per_cent = Decimal(match.group(1)), bool(match.group(2))
     if not per_cent and "." not in match.group(1):
         if number < 0:
-            raise UsageError(f"A budget of {text} heads is out of range.", "Budgets start at 0, nothing removed.")
+            raise UsageError(f"A budget of {text} {noun} is out of range.", "Budgets start at 0, nothing removed.")
         if number > n_heads:
-            raise UsageError(f"A budget of {text} heads is out of range.", f"There are {n_heads} heads to choose from.")
+            raise UsageError(
+                f"A budget of {text} {noun} is out of range.", f"There are {n_heads} {noun} to choose from."
+            )
         return int(number)
     share = number / 100 if per_cent else number
     if not 0 <= share <= 1:

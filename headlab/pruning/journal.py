@@ -35,11 +35,13 @@ class Journal(MutableMapping[str, list]):
     def _read(self, content: bytes) -> None:
         for line in content.splitlines(keepends=True):
             try:
-                key, value = json.loads(line)
+                item = json.loads(line)
             except ValueError:
                 return
-            if not line.endswith(b"\n"):
+            sound = isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], list)
+            if not sound or not line.endswith(b"\n"):
                 return
+            key, value = item
             self._items[key] = value
             self._whole += len(line)
 

@@ -6,7 +6,7 @@ Masks within one layer are measured by replay (headlab.attention.replay) where t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +14,10 @@ import pandas as pd
 import torch
 
 from headlab.attention.replay import replay_of
-from headlab.errors import DataError
+from headlab.errors import DataError, unknown_name
 from headlab.pruning.significance import adjusted, paired_bootstrap, paired_p
 from headlab.scores import require_one_model
+from headlab.scores._losses import batch_name
 from headlab.tasks.metrics import metric
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def single_heads(
     ablation: str = "zero",
     split: str = "report",
     seed: int = 0,
+    kinds: Iterable[str] | None = None,
     journal: Journal | None = None,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
@@ -45,14 +47,16 @@ def single_heads(
 
     Columns: kind, layer, head, metric, value, baseline, drop (> 0 is worse), ci_low, ci_high (95 %, paired bootstrap),
     p (two-sided, see `paired_p`), q (Benjamini-Hochberg over the heads), significant (q < .05), n_examples.
-    Raises DataError with the number needed where there are too few examples for so many tests.
+    `kinds` leaves the heads of other kinds out. Raises DataError with the number needed where there are too few
+    examples for so many tests, and UsageError for a kind that the model lacks.
     """
-    require_enough(len(task.split(split)), len(heads.index))
-    masks = {key: ~np.eye(n, dtype=bool) for key, n in heads.heads_per_layer.items()}
+    sizes = _of_kinds(heads, kinds)
+    require_enough(len(task.split(split)), sum(sizes.values()))
+    masks = {key: ~np.eye(n, dtype=bool) for key, n in sizes.items()}
     whole, under = evaluate_layers(
         heads, task, masks, split=split, ablation=ablation, seed=seed, journal=journal, progress=progress
     )
-    order = [(key, head) for key, n in heads.heads_per_layer.items() for head in range(n)]
+    order = [(key, head) for key, n in sizes.items() for head in range(n)]
     table = compared(task, whole, [under[key][head] for key, head in order], seed)
     places = pd.DataFrame([(*key, head) for key, head in order], columns=["kind", "layer", "head"])
     return _beside(places, table)
@@ -66,6 +70,7 @@ def one_head_per_layer(
     choose: str = "select",
     judge: str = "report",
     seed: int = 0,
+    kinds: Iterable[str] | None = None,
     journal: Journal | None = None,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
@@ -75,8 +80,9 @@ def one_head_per_layer(
     shows how much a choice on the judged examples flatters. `head` is the head that stays. The other columns are those
     of single_heads; q is over the layers of one choice.
     """
-    require_enough(len(task.split(judge)), len(heads.heads_per_layer))
-    masks = {key: np.eye(n, dtype=bool) for key, n in heads.heads_per_layer.items()}
+    sizes = _of_kinds(heads, kinds)
+    require_enough(len(task.split(judge)), len(sizes))
+    masks = {key: np.eye(n, dtype=bool) for key, n in sizes.items()}
     common: dict[str, Any] = {"ablation": ablation, "seed": seed, "journal": journal, "progress": progress}
     _, first = evaluate_layers(heads, task, masks, split=choose, **common)
     whole, second = evaluate_layers(heads, task, masks, split=judge, **common)
@@ -87,6 +93,15 @@ def one_head_per_layer(
         places = pd.DataFrame([(*key, head) for key, head in best.items()], columns=["kind", "layer", "head"])
         parts.append(_beside(places.assign(chosen_on=name), table))
     return pd.concat(parts, ignore_index=True)
+
+
+def _of_kinds(heads: Heads, kinds: Iterable[str] | None) -> dict[Key, int]:
+    """Heads per (kind, layer) of these kinds, of all kinds where None."""
+    present = {kind for kind, _ in heads.heads_per_layer}
+    wanted = present if kinds is None else {kinds} if isinstance(kinds, str) else set(kinds)
+    for kind in sorted(wanted - present):
+        raise unknown_name("kind of attention", kind, present)
+    return {key: n for key, n in heads.heads_per_layer.items() if key[0] in wanted}
 
 
 def _best(tables: Sequence[pd.DataFrame]) -> int:
@@ -149,7 +164,7 @@ def evaluate_layers(
     columns: list[str] = []
     for number, batch in enumerate(batches):
         record = _Recorder(heads, task, batch, ablation, means)
-        name = f"{split} {number}"
+        name = batch_name(batch)
         if f"{name} whole" not in known:
             known[f"{name} whole"] = [record().columns, record().complete.tolist()]
         columns, whole = known[f"{name} whole"]

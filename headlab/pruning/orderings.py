@@ -57,7 +57,7 @@ class Ordering(Sequence[HeadId]):
         if self.sizes is None:
             n = budget_size(budget, len(self))
         else:
-            n = sum(self.sizes[: budget_size(budget, len(self.sizes))])
+            n = sum(self.sizes[: budget_size(budget, len(self.sizes), "groups of heads")])
         if n > len(self) - self.kept:
             layers = len({head[:2] for head in self.heads})
             raise UsageError(
@@ -141,6 +141,9 @@ def _stays(table: pd.DataFrame, index: pd.MultiIndex, keep_at_least: int) -> np.
 
 
 def _of_kinds(scores: pd.Series, kinds: Iterable[str] | None) -> pd.Series:
+    if not isinstance(scores, pd.Series):
+        raise UsageError(f"Heads are ordered by a column of scores, not by {type(scores).__name__}.",
+                         "Give what headlab.score returns, or a column of the head table.")  # fmt: skip
     if list(scores.index.names) != INDEX or not scores.index.is_unique:
         raise UsageError("The scores are not indexed by kind, layer and head.", "Take a column of the head table.")
     if kinds is None:

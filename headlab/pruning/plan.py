@@ -49,7 +49,10 @@ def plan(
     UsageError for no ordering, for two that a table could not tell apart, for no random control, and for budgets
     out of range.
     """
-    given = [orderings] if isinstance(orderings, Ordering) else list(orderings)
+    given = list(orderings) if isinstance(orderings, Iterable) and not isinstance(orderings, Ordering) else [orderings]
+    if not all(isinstance(one, Ordering) for one in given):
+        raise UsageError("A sweep takes orderings, and something else was given.",
+                         "Make them of scores: headlab.order(scores).")  # fmt: skip
     if seeds < 1:
         raise UsageError(f"{seeds} random orders are no control.", "Ask for at least 1; 3 or more give a band.")
     _require_comparable(given)

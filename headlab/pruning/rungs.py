@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -18,6 +19,7 @@ from headlab.pruning.evaluations import FOLDER, MaskedRun, read_run, run_key, wr
 from headlab.scores._gates import Gates, LearnedGates, Training, trained_gates
 from headlab.scores._gates_exact_k import ExactKGates
 from headlab.scores._gates_hard_concrete import HardConcreteGates
+from headlab.scores._losses import batching
 from headlab.tables import to_json, write_atomically
 from headlab.tasks.metrics import metric
 
@@ -60,7 +62,9 @@ def evaluated(task: Task, key: str, split: str, folder: str | Path | None) -> Ma
     found = read_run(folder, key) if folder is not None else None
     if found is None:
         start = time.perf_counter()
-        found = MaskedRun(key, task.evaluate(split).examples, time.perf_counter() - start)
+        with contextlib.nullcontext() if folder is None else task.keeping(folder, key):
+            examples = task.evaluate(split).examples
+        found = MaskedRun(key, examples, time.perf_counter() - start)
         if folder is not None:
             write_run(folder, found)
     return found
@@ -72,6 +76,7 @@ def climb(
 ) -> Rung:  # fmt: skip
     """Train gates at one level and judge them; read instead where the folder holds the finished rung."""
     facts = {"method": method, "level": level, "training": asdict(how), "free": free.tolist(), "split": split,
+             "batching": batching(task, how.split),
              "signature": json.loads(to_json(task.signature()))}  # fmt: skip
     name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     path = None if folder is None else Path(folder) / FOLDER / f"{name}.json"

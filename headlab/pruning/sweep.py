@@ -20,6 +20,7 @@ from headlab.pruning.plan import Cell, plan
 from headlab.pruning.significance import paired_bootstrap
 from headlab.pruning.training import Finetuning, finetuned
 from headlab.scores import require_one_model
+from headlab.scores._losses import batching
 from headlab.tables import SWEEP_COLUMNS, save_table
 from headlab.tasks.metrics import metric
 
@@ -94,12 +95,13 @@ def _evaluate(
         labels.setdefault((cell.mask, finetuning), f"{cell.strategy} {cell.budget}")
     signature = task.signature()
     drawn = f"resample {seed}" if ablation == "resample" else ablation  # the seed says whose outputs are taken
+    trained = {} if finetuning is None else {**finetuning.signature(), "batching": batching(task, finetuning.split)}
     runs: dict[Judged, MaskedRun] = {}
     means: Any = None
     for (mask, how), label in labels.items():
         if progress:
             progress(len(runs), len(labels), label)
-        key = run_key(mask, drawn, split, signature if how is None else {**signature, **how.signature()})
+        key = run_key(mask, drawn, split, signature if how is None else {**signature, **trained})
         found = read_run(folder, key) if folder is not None else None
         if found is None:
             if mask.removed and means is None:

@@ -235,6 +235,10 @@ def define(column: str) -> Definition:
     if column.startswith("score_"):
         return Definition(f"{_spaced(column[6:])} score", "", f"Importance of the head. {_HIGHER}")
     stem, _, suffix = column.rpartition("_")
+    if suffix == "drop" and stem in METRICS:  # of single heads
+        known = METRICS[stem]
+        return Definition(f"drop of {known.title} without the head", known.unit,
+                          "How much worse the metric is with this head alone removed.")  # fmt: skip
     if stem and suffix in _EVIDENCE:
         title, unit, text = _EVIDENCE[suffix]
         return Definition(f"{define(stem).title}: {title}", unit, text)

@@ -11,9 +11,10 @@ import pandas as pd
 
 from headlab.errors import DataError
 from headlab.report.maps import AttentionMap, load_maps
-from headlab.tables import load_table, read_meta, table_path
+from headlab.tables import HEAD_INDEX, load_table, read_meta, table_path
 
 TABLES = ("heads", "sweep", "heads_over_training")
+SINGLE = "single.csv"  # of headlab sweep --single
 DEPTH = 2  # how far below a named folder runs are looked for
 
 
@@ -97,6 +98,9 @@ def find_runs(folders: Iterable[str | Path]) -> list[Run]:
             raise DataError(f"There is no folder {folder}.", "Name a folder that headlab dump or headlab sweep wrote.")
         found = [path for path in _candidates(folder) if _has_tables(path)]
         if not found:
+            if (folder / "one_head_per_layer.csv").is_file():
+                raise DataError(f"{folder} holds a table of layers with one head, which a report does not draw.",
+                                "Leave it out, and open one_head_per_layer.csv itself.")  # fmt: skip
             raise DataError(f"{folder} holds no tables of a run.",
                             "Run headlab dump or headlab sweep with --out there first.")  # fmt: skip
         for path in found:
@@ -116,7 +120,22 @@ def _candidates(folder: Path) -> list[Path]:
 
 
 def _has_tables(folder: Path) -> bool:
-    return any(table_path(folder, name) for name in TABLES) or _is_in_progress(folder)
+    return any(table_path(folder, name) for name in TABLES) or (folder / SINGLE).is_file() or _is_in_progress(folder)
+
+
+def _single_heads(folder: Path) -> pd.DataFrame | None:
+    """What `headlab sweep --single` measured of each head alone, as a head table; None where there is no such file."""
+    path = folder / SINGLE
+    if not path.is_file():
+        return None
+    try:
+        rows = pd.read_csv(path)
+        wide = rows.pivot(index=HEAD_INDEX, columns="metric", values=["drop", "q"])
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{path} is no table of single heads: {error}.", "Run headlab sweep --single again.") from error
+    wide.columns = [f"{metric}_{name}" for name, metric in wide.columns]
+    metrics = list(dict.fromkeys(rows["metric"]))
+    return wide[[f"{metric}_{name}" for metric in metrics for name in ("drop", "q")]]
 
 
 def _is_in_progress(folder: Path) -> bool:
@@ -132,4 +151,5 @@ def read_run(folder: Path, name: str) -> Run:
     tables = {key: load_table(folder, key) for key in TABLES if table_path(folder, key)}
     meta = read_meta(folder) if (folder / "meta.json").is_file() else {}
     heads, sweep, training = (tables.get(key) for key in TABLES)
+    heads = _single_heads(folder) if heads is None else heads
     return Run(name, folder, heads, sweep, training, load_maps(folder), meta)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headlab.attention.replay import replay_of
-from headlab.scores._losses import batches_of
+from headlab.scores._losses import batch_name, batches_of
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
@@ -35,8 +35,9 @@ class LeftOut:
         self._means: Any = None
         self._prepared = False
 
-    def rises(self, batch: Batch, removed: Sequence, name: str, steps: Any = None) -> np.ndarray:
-        """Loss without each head minus loss with all, (removed, examples of the batch); `name` names the batch."""
+    def rises(self, batch: Batch, removed: Sequence, steps: Any = None) -> np.ndarray:
+        """Loss without each head minus loss with all, (removed, examples of the batch)."""
+        name = batch_name(batch)
         found: dict[tuple, np.ndarray] = {}
         waiting: dict[tuple[str, int], list] = {}
         for head in removed:
@@ -76,7 +77,7 @@ def all_rises(left_out: LeftOut, progress: Any = None) -> np.ndarray:
     heads = list(left_out.heads.index)
     batches = list(batches_of(left_out.task, left_out.split))
     steps = Steps(progress, len(batches) * len(heads))
-    parts = [left_out.rises(batch, heads, f"batch {number}", steps) for number, batch in enumerate(batches)]
+    parts = [left_out.rises(batch, heads, steps) for batch in batches]
     return np.concatenate(parts, axis=1)
 
 

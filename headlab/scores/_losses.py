@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,18 @@ def batches_of(task: Task, split: str) -> Iterator[Batch]:
     if empty:
         raise DataError(f"The split {split!r} has no examples, and a score needs at least 1.",
                         "Give the task more data or another split.")  # fmt: skip
+
+
+def batch_name(batch: Batch) -> str:
+    """A name for what a batch holds, in a journal: other batches, of another size say, have other names."""
+    ids = ",".join(map(str, dict.fromkeys(batch.examples)))
+    return f"examples {hashlib.sha256(ids.encode()).hexdigest()[:16]}"
+
+
+def batching(task: Task, split: str) -> str:
+    """A name for how a split is cut into batches: what is trained, a step a batch, depends on it."""
+    names = " ".join(batch_name(batch) for batch in batches_of(task, split))
+    return hashlib.sha256(names.encode()).hexdigest()[:16]
 
 
 class Mean:

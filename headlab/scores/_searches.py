@@ -93,9 +93,9 @@ def race(
     rises = np.full((len(heads), n), np.nan)
     values, alive = sign * predicted.mean(axis=1), np.arange(len(heads))
     steps = Steps(progress, n * len(heads), "a race of heads")
-    for number, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for start, stop in zip(bounds, bounds[1:], strict=False):
         new = drawn[start:stop]
-        rises[np.ix_(alive, new)] = sign * _on_some(left_out, ids, new, [heads[a] for a in alive], number, seed)
+        rises[np.ix_(alive, new)] = sign * _on_some(left_out, ids, new, [heads[a] for a in alive])
         steps(len(heads) * len(new))
         if stop == n:
             break
@@ -142,18 +142,17 @@ def _interval(
 
 def _on_all(left_out: LeftOut, block: Sequence[int], steps: Any) -> np.ndarray:
     heads = [left_out.heads.index[place] for place in block]
-    batches = enumerate(batches_of(left_out.task, left_out.split))
-    return np.concatenate([left_out.rises(batch, heads, f"batch {number}", steps) for number, batch in batches], axis=1)
+    batches = batches_of(left_out.task, left_out.split)
+    return np.concatenate([left_out.rises(batch, heads, steps) for batch in batches], axis=1)
 
 
-def _on_some(left_out: LeftOut, ids: np.ndarray, places: np.ndarray, heads: list, number: int, seed: int) -> np.ndarray:
+def _on_some(left_out: LeftOut, ids: np.ndarray, places: np.ndarray, heads: list) -> np.ndarray:
     """Rises on some examples, (heads, places), in the order of `places`."""
     column = {int(ids[place]): i for i, place in enumerate(places)}
     found = np.empty((len(heads), len(places)))
-    for part, batch in enumerate(left_out.task.batches(left_out.split, examples=list(column))):
+    for batch in left_out.task.batches(left_out.split, examples=list(column)):
         owners = list(dict.fromkeys(batch.examples))
-        name = f"race {seed} round {number} batch {part}"
-        found[:, [column[int(owner)] for owner in owners]] = left_out.rises(batch, heads, name)
+        found[:, [column[int(owner)] for owner in owners]] = left_out.rises(batch, heads)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headlab.errors import UsageError
 from headlab.registry import Registry
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def task(name: str, model: str | Checkpoint, **options: Any) -> Task:
         from headlab.models import open_model
 
         model = open_model(model, purpose=kind.purpose, **opening)
+    if not hasattr(model, "tokenizer"):
+        raise UsageError(f"A task needs the name of a model or an opened checkpoint, not {type(model).__name__}.",
+                         "Give a name, or what headlab.open_model returns.")  # fmt: skip
     return kind(model, settings)
 
 

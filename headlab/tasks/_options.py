@@ -35,6 +35,11 @@ class Options:
             if name not in known and name not in unused:
                 raise unknown_name(f"option of the task {task!r}:", name, known)
         options = cls(**given)
+        for field in fields(cls):
+            value = getattr(options, field.name)
+            if field.type in ("str", "str | None") and not isinstance(value, (str, type(None))):
+                raise UsageError(f"{field.name} = {value!r} is no text.", "Give text.")
+        options._require_range("seed", options.seed, 0)
         options._require_range("limit", options.limit, 1)
         options._require_range("batch_size", options.batch_size, 1)
         options._require_range("max_length", options.max_length, 2)

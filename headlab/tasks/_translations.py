@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from headlab.errors import UsageError
@@ -24,6 +24,11 @@ class Translated:
     n_tokens: int
     finished: bool
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether every value is of its type, which a file that was edited by hand does not promise."""
+        return all(type(getattr(self, field.name)).__name__ == field.type for field in fields(self))
+
 
 class Translations:
     """Translations by example; with a file, those that it holds are there, and new ones are added to it at once.
@@ -40,7 +45,8 @@ class Translations:
                     one = Translated(**json.loads(line))
                 except (ValueError, TypeError):
                     continue
-                self._found[one.example] = one
+                if one.is_sound:
+                    self._found[one.example] = one
 
     def __getitem__(self, example: int) -> Translated:
         return self._found[example]

@@ -17,7 +17,7 @@ from headlab.errors import DataError, UsageError, unknown_name
 from headlab.models.batch import Batch
 from headlab.models.decoding import Decoding, generate, require_decodable
 from headlab.models.parallel import demo_pairs
-from headlab.tasks._evaluation import device_of, evaluating
+from headlab.tasks._evaluation import Evaluation, Progress, device_of, evaluating
 from headlab.tasks._languages import languages, pair_of_name
 from headlab.tasks._likelihood import target_sums, token_budget
 from headlab.tasks._options import Options
@@ -153,6 +153,13 @@ class Translation(Task):
         finally:
             self._kept, self._keeps = Translations(), False
 
+    def evaluate(self, split: str = "all", progress: Progress | None = None) -> Evaluation:
+        """Measure the model as it is now; DataError where no line of the split has text on both sides."""
+        if not any(self._pairs[int(place)].counts for place in self.split(split)):
+            raise DataError(f"No line of the split {split!r} has text on both sides.",
+                            "Give more lines, or another split.")  # fmt: skip
+        return super().evaluate(split, progress)
+
     def translations(self, split: str = "all") -> pd.DataFrame:
         """What the model makes of the split's sources as it is now, masks included; indexed by example."""
         found: list[Translated] = []
@@ -176,11 +183,18 @@ class Translation(Task):
 
     def _translate(self, model: nn.Module, batch: Batch) -> list[Translated]:
         """Translations of a batch, those that are kept from there."""
-        missing = [row for row, place in enumerate(batch.examples) if not (self._keeps and place in self._kept)]
+        missing = [row for row, place in enumerate(batch.examples) if not (self._keeps and self._is_kept(place))]
         new = {batch.examples[row]: one for row, one in zip(missing, self._decode(model, batch, missing), strict=True)}
         if self._keeps:
             self._kept.add(new.values())
         return [new[place] if place in new else self._kept[place] for place in batch.examples]
+
+    def _is_kept(self, place: int) -> bool:
+        """Whether an example's translation is kept, and of this very pair."""
+        if place not in self._kept:
+            return False
+        kept = self._kept[place]
+        return (kept.source, kept.reference) == (self.sources[place], self.references[place][0])
 
     def _decode(self, model: nn.Module, batch: Batch, rows: Sequence[int]) -> list[Translated]:
         sources = [self.sources[batch.examples[row]] for row in rows]
@@ -228,6 +242,12 @@ def _check(options: TranslationOptions) -> None:
     given = [name for name in ("data", "source", "testset") if getattr(options, name) is not None]
     if len(given) > 1:
         raise UsageError(f"The options {given[0]} and {given[1]} both name the data.", "Leave one out.")
+    if options.metric == "nll":
+        idle = {"beams": options.beams != 1, "max_new_tokens": options.max_new_tokens is not None,
+                "lowercase": options.lowercase, "tokenize": options.tokenize is not None}  # fmt: skip
+        for name in (name for name, given in idle.items() if given):
+            raise UsageError(f"The option {name} is about translations, and the metric nll makes none.",
+                             f"Leave out {name}, or take the metric bleu.")  # fmt: skip
     options._require_range("beams", options.beams, 1)
     options._require_range("max_new_tokens", options.max_new_tokens, 1)
 
