@@ -29,6 +29,7 @@ class RandomTask:
     """Texts of random tokens (the last of them padding) with random labels or target tokens."""
 
     metrics = ("accuracy", "loss")
+    n_batches = 3
 
     def __init__(self, model: torch.nn.Module, n: int = 24) -> None:
         self.model = model
@@ -45,7 +46,7 @@ class RandomTask:
         return contextlib.nullcontext()
 
     def batches(self, split: str = "all"):
-        for ids in np.array_split(self.split(split), 3):
+        for ids in np.array_split(self.split(split), self.n_batches):
             inputs = {"input_ids": self.ids[ids], "attention_mask": self.valid[ids].long()}
             source, target = tokens(self.ids[ids], self.valid[ids]), None
             if self.model.config.is_encoder_decoder:

@@ -24,6 +24,7 @@ from headlab.pruning.plan import plan
 from headlab.pruning.significance import adjusted, paired_p
 from headlab.pruning.sweep import sweep
 from headlab.pruning.training import Finetuning
+from headlab.scores import score
 from headlab.tables import load_table
 from headlab.tasks.metrics import metric
 
@@ -124,6 +125,55 @@ def test_a_killed_table_goes_on_from_its_journal(tmp_path):
     pd.testing.assert_frame_equal(again, undisturbed, check_exact=True)
     assert n_calls and len(calls) == n_calls, "a finished table needs no model"
     assert Journal(tmp_path, "single", {"task": "another"}).keys() == set()
+
+
+def test_a_resumed_table_or_score_knows_that_its_batches_are_others(tmp_path):
+    """What a journal holds of batches of one size is never taken for batches of another."""
+    heads, task = bert()
+    undisturbed = single_heads(heads, task), score("ablation", heads, task)
+    task.n_batches = 1
+    journals = Journal(tmp_path, "single", {}), Journal(tmp_path, "ablation", {})
+    single_heads(heads, task, journal=journals[0])
+    score("ablation", heads, task, journal=journals[1])
+    task.n_batches = 3
+    resumed = single_heads(heads, task, journal=journals[0]), score("ablation", heads, task, journal=journals[1])
+    pd.testing.assert_frame_equal(resumed[0], undisturbed[0], check_exact=True)
+    pd.testing.assert_series_equal(resumed[1], undisturbed[1], check_exact=True)
+
+
+def test_tables_of_some_kinds_are_corrected_for_their_heads_alone():
+    heads, _ = tiny_bart()
+    task = StatisticsTask(heads.model, n=48)
+    table = single_heads(heads, task, kinds=["cross"])
+    n = sum(size for (kind, _), size in heads.heads_per_layer.items() if kind == "cross")
+    loss = table[table.metric == "loss"]
+    assert set(table["kind"]) == {"cross"} and len(loss) == n
+    np.testing.assert_allclose(loss["q"], adjusted(loss["p"].to_numpy()))
+    assert set(one_head_per_layer(heads, task, kinds=["cross"])["kind"]) == {"cross"}
+    with pytest.raises(UsageError, match="Unknown kind of attention 'crss'"):
+        single_heads(heads, task, kinds=["crss"])
+
+
+def test_what_is_no_ordering_mask_or_task_is_refused_by_name():
+    from headlab.tasks import task as open_task
+
+    heads, task = bert()
+    scores = score("random", heads, task)
+    for wrong in (scores, list(heads.index), None):
+        with pytest.raises(UsageError, match="takes orderings"):
+            sweep(heads, task, wrong, [1])
+    with pytest.raises(UsageError, match="not by ndarray"):
+        order(scores.to_numpy())
+    with pytest.raises(UsageError, match="cannot be read from NoneType"):
+        HeadMask.removing(None, like=heads)
+    with pytest.raises(UsageError, match="is a HeadMask, not dict"), heads.masked({0: [1]}):
+        pass
+    with pytest.raises(UsageError, match="seed = -1"):
+        open_task("lm", "demo:smollm2", seed=-1)
+    with pytest.raises(UsageError, match="pair = 5 is no text"):
+        open_task("translation", "demo:firefox-en-pt", pair=5)
+    with pytest.raises(UsageError, match="not NoneType"):
+        open_task("lm", None)
 
 
 def test_too_few_examples_are_refused_with_the_number_needed():
@@ -264,6 +314,28 @@ def test_areas_are_the_trapezoids_of_the_drops(tmp_path):
         assert mine["ci_low"] <= mine["area"] <= mine["ci_high"]
         assert areas.loc[("random", name), "area"] == pytest.approx(random)
         assert areas.loc[("random", name), "n_orders"] == 2
+
+
+def test_the_area_of_gates_begins_at_the_whole_model_and_is_compared_as_far_as_both_go(tmp_path):
+    heads, task = bert()
+    ordering = order(pd.Series(np.arange(8.0), index=heads.index, name="score_made"))
+    table = sweep(heads, task, ordering, [0, 2, 6], seeds=1, run=tmp_path)
+    examples = load_table(tmp_path, "examples")
+    gates = table[(table.strategy == "made") & (table.n_removed == 2)].assign(strategy="hard_concrete")
+    both = pd.concat([table, gates], ignore_index=True)
+    areas = curve_areas(both, examples, [metric("loss")]).set_index("strategy")
+    drop = gates.loc[gates.metric == "loss", "drop"].item()
+    assert areas.loc["hard_concrete", "area"] == pytest.approx(drop / 2) and areas.loc["hard_concrete", "share"] == 0.25
+    random = table[(table.strategy == "random") & (table.metric == "loss") & (table.n_removed == 2)]["drop"].item()
+    assert areas.loc["hard_concrete", "minus_random"] == pytest.approx(drop / 2 - random / 2)
+    # Four heads lie halfway between two budgets of the random order.
+    halfway = pd.concat(
+        [table, gates.assign(n_removed=4)], ignore_index=True
+    )  # between two budgets of the random order
+    found = curve_areas(halfway, examples, [metric("loss")]).set_index("strategy").loc["hard_concrete"]
+    six = table[(table.strategy == "random") & (table.metric == "loss") & (table.n_removed == 6)]["drop"].item()
+    expected = (2 * random / 2 + 2 * (random + (random + six) / 2) / 2) / 4
+    assert found["area"] - found["minus_random"] == pytest.approx(expected)
 
 
 def test_effects_of_two_runs_are_correlated_metric_by_metric():

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import sacrebleu
 import torch
 
 from headlab.attention.heads import Heads
 from headlab.attention.masks import HeadMask
+from headlab.errors import DataError, UsageError
 from headlab.pruning.orderings import order
 from headlab.pruning.significance import _weights, paired_bootstrap
 from headlab.pruning.sweep import sweep
@@ -254,6 +256,37 @@ def test_nll_alone_decodes_nothing_and_needs_no_sacrebleu(files, monkeypatch, tm
     with judged.keeping(tmp_path, "key"):
         judged.evaluate()
     assert not (tmp_path / "translations").exists()
+
+
+@pytest.mark.parametrize("idle", [{"beams": 2}, {"max_new_tokens": 5}, {"lowercase": True}, {"tokenize": "zh"}])
+def test_options_of_decoding_are_refused_where_nothing_is_decoded(idle, files):
+    with pytest.raises(UsageError, match=f"{next(iter(idle))} is about translations"):
+        opened("marian", files, metric="nll", **idle)
+
+
+def test_a_split_without_text_is_refused(files, tmp_path):
+    for name in files:
+        (tmp_path / f"{name}.txt").write_text(f"{WORDS[0]}\n\n\n\n")
+        files[name] = tmp_path / f"{name}.txt"
+    judged = opened("marian", files, metric="nll")
+    full = next(name for name in ("select", "report") if 0 in judged.split(name))
+    assert judged.evaluate(full).values["nll"] > 0
+    with pytest.raises(DataError, match="has text on both sides"):
+        judged.evaluate("report" if full == "select" else "select")
+
+
+def test_kept_translations_that_were_edited_are_made_anew(files, tmp_path):
+    judged = opened("marian", files, max_new_tokens=6)
+    with judged.keeping(tmp_path, "mask"):
+        whole = judged.evaluate().examples
+    path = next((tmp_path / "translations").glob("*.jsonl"))
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines[0]["example"], lines[1]["translation"], lines[2]["n_tokens"] = [1], None, "3"
+    lines[3]["source"] = "of another text"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + "5\n[]\n", encoding="utf-8")
+    again = opened("marian", files, max_new_tokens=6)
+    with again.keeping(tmp_path, "mask"):
+        pd.testing.assert_frame_equal(again.evaluate().examples, whole)
 
 
 def test_decoding_that_never_ends_is_bounded_and_flagged(files):
