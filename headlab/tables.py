@@ -65,10 +65,14 @@ def score_columns(heads: pd.DataFrame) -> list[str]:
 
 
 def head_names(index: Iterable[tuple[str, int, int]], *, single_stack: bool | None = None) -> list[str]:
-    """Names of heads: `L3H5` where all are of one kind (or `single_stack` says so), else `E3H5`, `D3H5`, `X3H5`."""
+    """Names of heads: `L3H5` where all are of one kind (or `single_stack` says so), else `E3H5`, `D3H5`, `X3H5`.
+
+    Cross-attention is never all that a model has, so that a table of it alone has names with X.
+    """
     heads = list(index)
     if single_stack is None:
-        single_stack = len({kind for kind, _, _ in heads}) <= 1
+        kinds = {kind for kind, _, _ in heads}
+        single_stack = len(kinds) <= 1 and kinds != {"cross"}
     letters = {"encoder": "E", "decoder": "D", "cross": "X"}
     return [f"{'L' if single_stack else letters.get(kind, kind)}{layer}H{head}" for kind, layer, head in heads]
 

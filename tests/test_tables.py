@@ -126,6 +126,7 @@ def test_head_names_say_the_stack_where_there_are_several() -> None:
     assert tables.head_names(heads_table().index) == ["E0H0", "E0H1", "D0H0", "X1H3"]
     assert tables.head_names([("decoder", 2, 5)]) == ["L2H5"]
     assert tables.head_names([("cross", 2, 5)], single_stack=False) == ["X2H5"]
+    assert tables.head_names([("cross", 2, 5)]) == ["X2H5"], "cross-attention is never all that a model has"
 
 
 def test_label_and_score_columns() -> None:

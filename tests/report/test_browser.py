@@ -356,3 +356,14 @@ def test_a_column_of_nothing_is_hatched_and_one_head_is_enough(
     assert "no head has a value here" in opened.text(".legend")
     assert opened.page.locator(".cell.undefined").count() == 1
     assert opened.is_clean()
+
+
+def test_single_heads_tell_what_each_costs(visit: Any, tmp_path: Path) -> None:
+    rows = [("cross", 0, head, "loss", drop, q) for head, drop, q in ((0, 0.5, 0.01), (1, -0.1, 0.9), (2, 0.2, 0.04))]
+    table = pd.DataFrame(rows, columns=["kind", "layer", "head", "metric", "drop", "q"])
+    table.to_csv(tmp_path / "single.csv", index=False)
+    opened = visit(write_report([tmp_path]))
+    opened.page.locator('.cell[data-row="2"]').click()
+    assert opened.text(".detail h4").startswith("X0H2")
+    assert "without the head 0.200 (nats), q = 0.040: more than 1 of 2 other heads." in opened.text(".costs")
+    assert opened.is_clean()

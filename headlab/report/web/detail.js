@@ -51,6 +51,14 @@ function costPart(run, row) {
     if (column === "score_ablation") text += value > 0 ? ` Removed alone, it raises the loss by ${formatNumber(value)}.` : ` Removed alone, it does not raise the loss (${formatNumber(value)}).`;
     list.append(make("li", { text: text + cutPart(run, column.slice(6), values, row) }));
   }
+  for (const column of Object.keys(run.heads).filter((name) => name.endsWith("_drop"))) {  // of headlab sweep --single
+    const values = run.heads[column], value = values[row], q = run.heads[column.replace(/_drop$/, "_q")]?.[row];
+    if (typeof value !== "number") continue;
+    const [title, unit] = run.definitions[column];
+    const known = values.filter((other) => typeof other === "number").length;
+    const tested = typeof q === "number" ? `, q = ${formatNumber(q)}` : "";
+    list.append(make("li", { text: `${title} ${formatNumber(value)}${unit ? ` (${unit})` : ""}${tested}: more than ${below(values, row)} of ${known - 1} other heads.` }));
+  }
   if (!list.children.length) return make("p", { class: "soft", text: "What its removal costs was not measured in this run." });
   return make("div", {}, make("h5", { text: "What its removal costs" }), list);
 }
