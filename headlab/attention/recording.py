@@ -76,7 +76,12 @@ class Recording:
     entering: dict[tuple[str, int], Tensor] = field(default_factory=dict)  # by site: what its projection got
     projected: dict[tuple[str, int], Tensor] = field(default_factory=dict)
     returned: dict[tuple[str, int], Any] = field(default_factory=dict)  # by site: what its attention module gave
-    passes: int = 0
+    calls: Counter[nn.Module] = field(default_factory=Counter)  # of the model and of each layer
+
+    @property
+    def passes(self) -> int:
+        """How often the model, or any one layer, was run: decoding may call layers by other ways than the model."""
+        return max(self.calls.values(), default=0)
 
     def before(self, site: Site) -> dict[nn.Module, Any]:
         """The layers before the site's, with what they returned."""
@@ -126,11 +131,12 @@ def recorded(model: nn.Module, recording: Recording) -> Iterator[None]:
 
         return hook
 
-    def count(*_: Any) -> None:
-        recording.passes += 1
+    def count(module: nn.Module, *_: Any) -> None:
+        recording.calls[module] += 1
 
     hooks.append(model.register_forward_hook(count))
     for place, layer in enumerate(recording.layers.modules):
+        hooks.append(layer.register_forward_hook(count))
         hooks.append(layer.register_forward_hook(keep(recording.outputs, place)))
     for site in recording.layers.sites:
         hooks.append(site.module.register_forward_hook(keep(recording.returned, site.key)))

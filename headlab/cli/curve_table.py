@@ -46,6 +46,8 @@ def _judged(name: str, cut: pd.DataFrame) -> dict[str, str]:
 
 
 def _spread(values: pd.Series) -> str:
+    if values.empty:  # learned gates end at sizes that no random order was cut to
+        return "-"
     if values.nunique(dropna=False) == 1:
         return _number(values.iloc[0])
     return f"{_number(values.mean())} ({_number(values.min())} to {_number(values.max())})"

@@ -82,6 +82,9 @@ def dump(
         else:
             texts = _plain_texts(model, opened, data, text, conllu)
         paths, table = _observe(texts, wanted, out, run, progress)
+    if texts.checkpoint.is_encoder_decoder and task is None and not talk.quiet:
+        print("Note: encoder and decoder were shown the same text. For pairs of sentences add --task translation.",
+              file=sys.stderr)  # fmt: skip
     if wanted.left_out and not talk.quiet:
         print(_left_out(wanted.left_out), file=sys.stderr)
     if json:

@@ -152,6 +152,7 @@ def _sweep(
     progress.step("probing and proving")
     heads = Heads(task.checkpoint)
     more.refuse_budgets(heads, wanted)
+    more.refuse_few(task)
     n_heads = sum(wanted.kinds is None or kind in wanted.kinds for kind, _, _ in heads.index)
     training.refuse_levels(n_heads)
     for budget in wanted.budgets:
@@ -189,7 +190,7 @@ def _head_table(
 ) -> pd.DataFrame:  # fmt: skip
     """Statistics, labels and scores on the select split; those that an earlier part of the run has are taken over."""
     from headlab.labels import default_labels
-    from headlab.scores import score
+    from headlab.scores import score, standard_errors
     from headlab.tables import load_table, save_table, table_path
 
     if resumed and table_path(out, "heads"):
@@ -205,6 +206,8 @@ def _head_table(
             kept = {"table": table, "progress": progress, **more.journal(name, task, wanted, out, run)}
             found = score(more.searched(name), heads, task, ablation=wanted.ablation, seed=run.seed, **kept)
             table[column] = found.to_numpy()
+            if more.searched(name) != name:  # which values are of all examples
+                table[f"{name}_error"] = standard_errors(found)
             save_table(table, out, "heads", run.format.value)  # a score that is done is not lost
     return table
 

@@ -36,7 +36,8 @@ class SweepOptions:
         str | None, typer.Option(help="mean: also fold removed heads' means into biases.", rich_help_panel=_PRUNING)
     ] = None
     screen: Annotated[
-        bool, typer.Option("--screen", help="Ablation: gradients first, then the top heads.", rich_help_panel=_FASTER)
+        bool,
+        typer.Option("--screen", help="Ablation: gradients first, then the top heads.", rich_help_panel=_FASTER),
     ] = False
     race: Annotated[
         bool, typer.Option("--race", help="Ablation: more examples for close heads only.", rich_help_panel=_FASTER)
@@ -90,6 +91,13 @@ class SweepOptions:
         ordering = order(anything, wanted.within, kinds=wanted.kinds, keep_at_least=self.keep_at_least, groups=groups)
         for budget in wanted.budgets:
             ordering.cut(budget)
+
+    def refuse_few(self, task: Task) -> None:
+        """Raise DataError where there are too few examples for a race, before anything is scored."""
+        if self.race:
+            from headlab.scores._searches import require_enough_to_race
+
+            require_enough_to_race(len(task.split("select")))
 
     def signature(self) -> dict[str, Any]:
         """What the rows of a sweep depend on; an option that is not used leaves the signature as it was."""
@@ -197,10 +205,18 @@ class SweepOptions:
 
     def text(self, table: pd.DataFrame, n: int) -> str:
         """The table as it is printed: the largest drops first, after a line on how many tests were passed."""
-        tested = table.groupby([c for c in ("metric", "chosen_on") if c in table], sort=False)["significant"]
-        lines = [f"{' '.join(map(str, key if isinstance(key, tuple) else (key,)))}: {int(flags.sum())} of {len(flags)} "
-                 f"significant (Benjamini-Hochberg, 5 %)" for key, flags in tested]  # fmt: skip
-        first = table[table["metric"] == table["metric"].iloc[0]]
-        shown = first.sort_values("drop", ascending=False) if self.single else first
+        tested = table.groupby([c for c in ("metric", "chosen_on") if c in table], sort=False)
+        lines = []
+        for key, part in tested:
+            significant = part[part["significant"]]
+            lines.append(
+                f"{' '.join(map(str, key if isinstance(key, tuple) else (key,)))}: {len(significant)} of {len(part)} "
+                f"significant (Benjamini-Hochberg, 5 %): {int((significant['drop'] > 0).sum())} worse, "
+                f"{int((significant['drop'] < 0).sum())} better"
+            )
+        lines.append("p: paired t test over examples (BLEU and the like: bootstrap), sign test where changes are alike")
+        counts = table.groupby("metric", sort=False)["significant"].sum()
+        first = table[table["metric"] == counts.idxmax()]  # the metric that tells most
+        shown = first.sort_values(["drop", "p"], ascending=[False, True], kind="stable") if self.single else first
         columns = ["kind", "layer", "head", "chosen_on", "metric", "value", "drop", "ci_low", "ci_high", "p", "q"]
         return "\n".join(lines) + "\n\n" + table_text(shown, [*columns, "n_examples"], n)

@@ -20,7 +20,7 @@ from headlab.scores import require_one_model
 from headlab.scores._gates import Training as Training  # part of what a caller of ladder needs
 from headlab.scores._gates import break_even, gated_heads
 from headlab.scores._gates_hard_concrete import p_one, p_open
-from headlab.tables import SWEEP_COLUMNS, load_table, save_table, table_path
+from headlab.tables import SWEEP_COLUMNS, head_names, load_table, save_table, table_path
 from headlab.tasks.metrics import metric
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def _curve(heads: Heads, task: Task, baseline: MaskedRun, rungs: Sequence[Rung],
     compared = paired_bootstrap(baseline.examples, runs, metrics, seed=seed)
     level = {"hard_concrete": "penalty", "exact_k": "keep"}[rungs[0].method]
     kinds = [kind for kind, _, _ in heads.index]
+    names = np.array(head_names(heads.index))
     rows = []
     for place, rung in enumerate(rungs):
         free = ~np.isnan(rung.weights)
@@ -135,11 +136,12 @@ def _curve(heads: Heads, task: Task, baseline: MaskedRun, rungs: Sequence[Rung],
             "n_open": rung.n_open,
             "train_loss": rung.train_loss,
             "run": rung.run.key,
+            "removed": ",".join(names[~rung.keep]) or "none",
         }
         for measured in metrics:
             values = compared.loc[(place, measured.name)].to_dict()
             rows.append({**facts, "metric": measured.name, **values, "value_soft": rung.soft[measured.name]})
-    return pd.DataFrame(rows, columns=[*SWEEP_COLUMNS, level, "n_open", "train_loss", "value_soft", "run"])
+    return pd.DataFrame(rows, columns=[*SWEEP_COLUMNS, level, "n_open", "train_loss", "value_soft", "run", "removed"])
 
 
 def _gate_table(heads: Heads, rungs: Sequence[Rung]) -> pd.DataFrame:

@@ -43,9 +43,10 @@ def sweep(
     """Evaluate a task under every cut of the orderings and of `seeds` random orders; one row per cut and metric.
 
     The columns are those of the contract; `drop` > 0 is worse, `ci_low` and `ci_high` bound it in 95 % of 1,000
-    paired bootstrap resamples, `n_heads` counts the heads that the ordering chooses from, and a last column `run`
-    is the key of the evaluation in the `examples` table. Budget 0 is always there. Each mask is evaluated once,
-    whichever strategies share it. A metric that is NaN under a mask is recorded as NaN.
+    paired bootstrap resamples, `n_heads` counts the heads that the ordering chooses from. A column `run` is the key of
+    the evaluation in the `examples` table, and `removed` names the heads that are gone (`L0H6,L4H4`). Budget 0 is
+    always there. Each mask is evaluated once, whichever strategies share it. A metric that is NaN under a mask is
+    recorded as NaN.
 
     With `run`, a folder, each finished mask is written at once and read again by the next call, and the per-example
     statistics are left there as the `examples` table. With `finetuning` the remaining weights are trained after each
@@ -156,9 +157,10 @@ def _table(
             "split": split,
             "seconds": found[cell.mask].seconds,
             "run": found[cell.mask].key,
+            "removed": cell.mask.to_text() or "none",
         }
         for cell in cells
         for measured in metrics
     ]
-    table = pd.DataFrame(rows, columns=[*SWEEP_COLUMNS, "run"])
+    table = pd.DataFrame(rows, columns=[*SWEEP_COLUMNS, "run", "removed"])
     return table if finetuning is None else table.assign(finetuning_steps=finetuning.steps)

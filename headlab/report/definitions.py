@@ -215,6 +215,7 @@ SWEEP: dict[str, Definition] = {
     "n_examples": Definition("examples", "", "Number of examples that the metric is over."),
     "split": Definition("split", "", "Which half of the examples; heads are chosen on one, judged on the other."),
     "seconds": Definition("seconds", "s", "Time that the evaluation took."),
+    "removed": Definition("removed", "", "The heads that are gone."),
     "run": Definition("run", "", "Key of the evaluation in the table of examples; cuts that are alike share it."),
 }
 

@@ -152,4 +152,5 @@ def read_run(folder: Path, name: str) -> Run:
     meta = read_meta(folder) if (folder / "meta.json").is_file() else {}
     heads, sweep, training = (tables.get(key) for key in TABLES)
     heads = _single_heads(folder) if heads is None else heads
+    sweep = sweep if sweep is None else sweep.drop(columns="removed", errors="ignore")  # too wide for a page
     return Run(name, folder, heads, sweep, training, load_maps(folder), meta)

@@ -34,6 +34,13 @@ def check_search(end: str, wanted: int, n_heads: int) -> None:
         raise UsageError(f"{wanted} heads cannot be searched for among {n_heads}.", f"Give 1 to {n_heads}.")
 
 
+def require_enough_to_race(n: int) -> None:
+    """Raise DataError for too few examples."""
+    if n < FEWEST:
+        raise DataError(f"A race needs at least {FEWEST} examples, and the split has {n}.",
+                        "Give more data or a larger split, or leave out --race.")  # fmt: skip
+
+
 def first_order(left_out: LeftOut) -> tuple[np.ndarray, np.ndarray]:
     """-d loss / d gate, the rise that a straight line predicts, (heads, examples), and the examples' ids."""
     heads, task = left_out.heads, left_out.task
@@ -84,9 +91,7 @@ def race(
     sign = 1.0 if end == "top" else -1.0
     predicted, ids = first_order(left_out)
     n = len(ids)
-    if n < FEWEST:
-        raise DataError(f"A race needs at least {FEWEST} examples, and the split has {n}.",
-                        "Give more data or a larger split, or leave out --race.")  # fmt: skip
+    require_enough_to_race(n)
     drawn = np.random.default_rng(seed).permutation(n)
     bounds = [0, *_rounds(n)]
     heads = list(left_out.heads.index)

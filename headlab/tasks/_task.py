@@ -106,6 +106,9 @@ class Task:
         """Number of examples, all splits together."""
         return len(self._loaded.examples)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._loaded.name}: {self.n_examples} examples, split {self.options.split})"
+
     @property
     def counts(self) -> dict[str, int]:
         """What was done to the data: texts split because they were too long, texts left out as too short, rows."""

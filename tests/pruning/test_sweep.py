@@ -60,7 +60,8 @@ def test_the_greedy_ablation_curve_is_the_published_one():
 def test_the_table_is_the_contracts():
     heads, task = planted(n=400)
     table = sweep(heads, task, order(score("ablation", heads, task)), [0, 0.5, 7], seed=11, run=None)
-    assert tuple(table.columns[:-1]) == SWEEP_COLUMNS and table.columns[-1] == "run"
+    assert tuple(table.columns[:-2]) == SWEEP_COLUMNS and tuple(table.columns[-2:]) == ("run", "removed")
+    assert (table["removed"].where(table["removed"] != "none", "").str.count("H") == table["n_removed"]).all()
     assert len(table) == 3 * 4 * 2  # budgets, strategies, metrics
     assert table["strategy"].unique().tolist() == ["ablation", "random"]
     assert table[["strategy", "seed"]].drop_duplicates().values.tolist() == [

@@ -29,7 +29,7 @@ def command(model: Path, data: Path, out: Path, *more: str) -> list[str]:
 def test_single_heads_are_tabled_and_compared(tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys):
     assert run(command(tiny_classifier, sentences, tmp_path / "a", "--single")) == 0
     printed = capsys.readouterr().out
-    assert "significant (Benjamini-Hochberg, 5 %)" in printed
+    assert "significant (Benjamini-Hochberg, 5 %): " in printed and " worse, " in printed and "p: paired t" in printed
     table = pd.read_csv(tmp_path / "a" / "single.csv")
     assert {"p", "q", "drop", "significant"} <= set(table.columns) and set(table["n_examples"]) == {20}
     again = command(tiny_classifier, sentences, tmp_path / "b", "--single", "--compare-with", str(tmp_path / "a"))

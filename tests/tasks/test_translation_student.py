@@ -117,3 +117,17 @@ def test_bleu_of_the_first_lines_of_ntrex():
     found = task("translation", "demo:firefox-en-pt", limit=100, **sides).evaluate()
     assert abs(found.values["bleu"] - 26.7) < 0.3
     assert found.values["empty_outputs"] == 0 and found.values["unfinished"] < 0.01
+
+
+@pytest.mark.demo
+def test_single_heads_are_judged_by_bleu_though_the_student_decodes_by_its_layers():
+    from headlab.pruning.layerwise import single_heads
+
+    judged = task("translation", "demo:firefox-en-pt", limit=22)
+    heads = Heads(judged.checkpoint)
+    table = single_heads(heads, judged, kinds=["cross"])
+    found = table[table["metric"] == "bleu"].set_index(["kind", "layer", "head"])
+    for head in (("cross", 0, 5), ("cross", 1, 6)):
+        with heads.masked(HeadMask.removing([head], like=heads)):
+            assert found.loc[head, "value"] == judged.evaluate("report").values["bleu"]
+    assert found.loc[("cross", 0, 5), "drop"] > 5
