@@ -14,7 +14,7 @@ from translation_tables import PLACE, affordable, interval, markdown, separation
 
 from headlab.pruning.significance import adjusted
 from headlab.report import figures
-from headlab.tables import head_names, write_atomically
+from headlab.tables import head_names, load_table, write_atomically
 
 LABELS = Path("results/labels/firefox/heads.csv")
 GATES = {"hard_concrete": "references", "hard_concrete_own": "the student's own translations"}
@@ -28,6 +28,8 @@ PUBLISHED = (
 def report(bench: Bench, folder: Path, out: Path) -> dict[str, pd.DataFrame]:
     """What results/reproduce_voita holds besides meta.json; returns the tables to be written."""
     there = {path.stem: pd.read_parquet(path) for path in folder.glob("*.parquet")}
+    if "heads" in there:
+        there["heads"] = load_table(folder, "heads")  # with its index
     tables: dict[str, pd.DataFrame] = {}
     text = ["# Encoder heads of the Firefox student, English to Portuguese", "", _head(bench), "", PUBLISHED]
     if "curve" in there:
@@ -130,17 +132,23 @@ def survivors(there: dict[str, pd.DataFrame], labels: pd.DataFrame) -> pd.DataFr
 
 
 def _survival(table: pd.DataFrame) -> list[str]:
-    found = table[table["q"] < 0.05].sort_values(["label", "order"])
-    fisher = table[table["test"] == "Fisher"]
-    shown = fisher[["order", "label", "n", "stay", "others", "others_stay", "p", "q"]]
+    """For every label, in how many choices of survivors it goes with staying; all tests are in survival.csv."""
+    n = table["order"].nunique()
     lines = ["## Labels of the heads that stay against those that go", "",
-             f"{len(table)} tests ({table['order'].nunique()} choices of survivors); q is adjusted within each choice "
-             f"(Benjamini-Hochberg); {len(found)} have q < .05. Labels (Fisher's exact test):", "",
-             markdown(shown)]  # fmt: skip
-    numbers = found[found["test"] == "Mann-Whitney"][["order", "label", "effect", "p", "q"]]
-    if len(numbers):
-        lines += ["", "What the labels measure (Mann-Whitney, q < .05; effect: chance that a head that stays has the "
-                  "higher value):", "", markdown(numbers)]  # fmt: skip
+             f"{len(table)} tests over {n} choices of survivors (orders cut to {LEFT} heads; gates by penalty and "
+             "seed), q adjusted within each choice (Benjamini-Hochberg); all are in survival.csv. Choices overlap, so "
+             "that their number is no further test."]  # fmt: skip
+    about = {"Fisher": "Labels themselves (Fisher's exact test; effect: odds ratio of staying):",
+             "Mann-Whitney": "What the labels measure (Mann-Whitney; effect: chance that a head that stays has the "
+                             "higher value, .5 where it tells nothing):"}  # fmt: skip
+    for test, text in about.items():
+        rows = []
+        for label, part in table[table["test"] == test].groupby("label"):
+            found = part[part["q"] < 0.05]
+            rows.append({"label": label, "choices with q < .05": f"{len(found)} of {len(part)}",
+                         "median effect": part["effect"].median(), "lowest": part["effect"].min(),
+                         "highest": part["effect"].max()})  # fmt: skip
+        lines += ["", text, "", markdown(pd.DataFrame(rows))]
     return lines
 
 
@@ -205,7 +213,8 @@ def _draw(cross: pd.DataFrame, column: str, out: Path) -> None:
     bars = np.abs(np.stack([drop - cross[f"{column}_ci_low"], cross[f"{column}_ci_high"] - drop]))
     axes.errorbar(cross["alignment_score"], drop, bars, fmt="o", markersize=3, linewidth=0.8)
     axes.axhline(0, color="black", linewidth=0.6)
-    for name, x, y in zip(cross["name"], cross["alignment_score"], drop, strict=True):
+    named = cross.loc[[*drop.nlargest(3).index, cross["alignment_score"].idxmax()]].drop_duplicates("name")
+    for name, x, y in zip(named["name"], named["alignment_score"], named[f"{column}_drop"], strict=True):
         axes.annotate(name, (x, y), xytext=(3, 3), textcoords="offset points", fontsize=6)
     axes.set_xlabel("links that the head looks at (share)")
     axes.set_ylabel("drop of BLEU without it" if column == "bleu" else "rise of the loss without it (nats)")

@@ -105,6 +105,44 @@ def test_what_is_said_of_translation_is_what_was_measured() -> None:
     )
 
 
+def test_what_is_said_of_the_student_is_what_was_measured() -> None:
+    speed = pd.read_csv(ROOT / "results/bench_translate/bench_translate.csv").set_index(["way", "batch_size"])
+    folder = ROOT / "results/reproduce_voita"
+    curve, single = pd.read_csv(folder / "curve.csv"), pd.read_csv(folder / "single.csv").set_index("name")
+    bleu = curve[curve["metric"] == "bleu"]
+    drop = bleu.groupby(["strategy", "n_removed"])["drop"].agg(["min", "max"])
+    counts = pd.read_csv(folder / "affordable.csv").set_index(["strategy", "drop"]).loc["gradient"]
+    one = counts.loc[1.0]
+    few = bleu[(bleu["n_heads"] - bleu["n_removed"]).between(10, 11)].groupby("strategy")["drop"].agg(["min", "max"])
+    _says(f"{speed.loc[('headlab', 32), 'sentences_per_second']:.0f} sentences a second at batch 32",
+          f"({bleu['baseline'].iloc[0]:.1f} BLEU on 500 lines of NTREX; heads chosen on 256 other lines",
+          f"{counts.loc[0.25, 'removed']} of 48 encoder heads go for a quarter of a BLEU point and {one['removed']} for "
+          f"one point ({one['at_least']} to {one['at_most']} by the interval), where random orders lose "
+          f"{drop.loc[('random', 8), 'min']:.1f} to {drop.loc[('random', 8), 'max']:.1f} with 8 gone",
+          f"(X1H2: {-single.loc['X1H2', 'nll_drop']:.2f} nats better, {single.loc['X1H2', 'bleu_drop']:.1f} BLEU "
+          "worse)",
+          f"worse than random orders ({drop.loc[('ablation', 12), 'min']:.1f} BLEU with 12 heads gone)",
+          f"mends that ({drop.loc[('ablation_own', 12), 'min']:.1f} BLEU)",
+          f"(11 left: {few.loc['hard_concrete_own', 'max']:.1f} BLEU against {few.loc['hard_concrete', 'min']:.1f} to "
+          f"{few.loc['hard_concrete', 'max']:.1f} on references)",
+          f"costs {single.loc['X1H6', 'bleu_drop']:.1f} BLEU, third of 16; X0H5 alone costs "
+          f"{single.loc['X0H5', 'bleu_drop']:.1f}.")  # fmt: skip
+    assert drop.loc[("ablation", 8), "min"] > drop.loc[("random", 8), "max"]
+    cross = pd.read_csv(folder / "cross.csv").set_index("name")
+    assert (
+        cross["alignment_score"].idxmax() == "X1H6" and (cross["bleu_drop"] > cross.loc["X1H6", "bleu_drop"]).sum() == 2
+    )
+    stay = pd.read_csv(folder / "survival.csv").groupby("label")["effect"].median()
+    assert stay["separator_score"] < 0.25 and stay["rare_token_score"] > 0.75
+    marian = ROOT / "results/reproduce_michel_mt"
+    best, alone = (pd.read_csv(marian / f"{name}.csv") for name in ("best", "single"))
+    last = best[(best["name"] == "cross 2") & (best["metric"] == "bleu")]["drop"].item()
+    _says(
+        f"cross-attention layer costs {last:.1f} BLEU",
+        f"{(alone['q'] < 0.05).sum()} of {len(alone)} heads matter alone",
+    )
+
+
 def test_what_is_said_of_labels_is_what_was_measured() -> None:
     folder = ROOT / "results/labels"
     heads = pd.read_csv(folder / "smollm2/heads.csv")

@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from headlab.tables import save_table
+
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 
 
@@ -178,7 +180,7 @@ def student_tables(folder: Path) -> pd.MultiIndex:
     places = [("encoder", layer, head) for layer in range(6) for head in range(8)]
     places += [("cross", layer, head) for layer in range(2) for head in range(8)]
     index = pd.MultiIndex.from_tuples(places, names=["kind", "layer", "head"])
-    pd.DataFrame({"score_gradient": np.arange(64.0)}, index=index).to_parquet(folder / "heads.parquet")
+    save_table(pd.DataFrame({"score_gradient": np.arange(64.0)}, index=index), folder, "heads")
     drops = {("gradient", 0): (0, 0.2, 2.0), ("random", 0): (0, 2.0, 9.0), ("random", 1): (0, 0.5, 8.0)}
     rows = [
         {"strategy": name, "ablation": "zero", "seed": seed, "kinds": "encoder", "budget": str(n), "n_removed": n,
