@@ -116,8 +116,8 @@ def test_what_is_said_of_the_student_is_what_was_measured() -> None:
     few = bleu[(bleu["n_heads"] - bleu["n_removed"]).between(10, 11)].groupby("strategy")["drop"].agg(["min", "max"])
     _says(f"{speed.loc[('headlab', 32), 'sentences_per_second']:.0f} sentences a second at batch 32",
           f"({bleu['baseline'].iloc[0]:.1f} BLEU on 500 lines of NTREX; heads chosen on 256 other lines",
-          f"{counts.loc[0.25, 'removed']} of 48 encoder heads go for a quarter of a BLEU point and {one['removed']} for "
-          f"one point ({one['at_least']} to {one['at_most']} by the interval), where random orders lose "
+          f"{counts.loc[0.25, 'removed']} of 48 encoder heads go for a quarter of a BLEU point and {one['removed']} "
+          f"for one point ({one['at_least']} to {one['at_most']} by the interval), where random orders lose "
           f"{drop.loc[('random', 8), 'min']:.1f} to {drop.loc[('random', 8), 'max']:.1f} with 8 gone",
           f"(X1H2: {-single.loc['X1H2', 'nll_drop']:.2f} nats better, {single.loc['X1H2', 'bleu_drop']:.1f} BLEU "
           "worse)",
