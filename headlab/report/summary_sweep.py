@@ -16,6 +16,8 @@ def about_sweep(sweep: pd.DataFrame) -> Iterator[str]:
     """Sentences on every metric and setting of a sweep: the baseline, and the first cut of each order that costs."""
     settings = ["metric", "kinds", "ablation", "split"]
     for (metric, kinds, ablation, split), rows in sweep.groupby(settings, sort=False, dropna=False):
+        if (rows[["baseline", "value"]] == 0).all(axis=None):
+            continue  # counts of what never happened, such as empty outputs
         baseline, n = rows["baseline"].iloc[0], rows["n_examples"].iloc[0]
         where = f" of {kinds} attention" if sweep["kinds"].nunique() > 1 else ""
         yield (f"With all heads, {define(str(metric)).title} is {number(baseline)} on the {_examples(n)} of the "

@@ -136,3 +136,12 @@ def test_a_picture_of_maps_says_which_layers_it_shows(write_run: Write, fake: Si
     words = "Text 0, self-attention, layer 0 only: the first 12 of 36 stored maps, which are of layers 0 to 2"
     assert grid.figure.get_suptitle() == words and words in grid.caption
     assert "All 36 stored maps of text 0: encoder, layers 0 to 2" in found["model-view-encoder"].caption
+
+
+def test_what_never_happened_has_no_sentence(write_run: Write, fake: SimpleNamespace) -> None:
+    bleu = one_cut(fake, "bleu", 30.0, 1.0, 0.5, 1.5)
+    empty = one_cut(fake, "empty_outputs", 0.0, 0.0, 0.0, 0.0).assign(value=0.0)
+    said = " ".join(summarize(find_runs([write_run("sweep", sweep=pd.concat([bleu, empty]))])[0]))
+    assert "BLEU" in said and "empty outputs" not in said
+    happened = pd.concat([bleu, empty.assign(value=empty["n_removed"] / 100)])
+    assert "empty outputs" in " ".join(summarize(find_runs([write_run("other", sweep=happened)])[0]))
