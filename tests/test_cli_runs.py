@@ -494,7 +494,7 @@ def test_dump_reads_the_pairs_of_a_translation_task(tmp_path: Path, capsys: pyte
     assert run([*command, "--maps", "1", "--quiet"]) == 0
     assert load_table(out, "heads")["n_queries"].max() > 0
     maps = json.loads((out / "maps.json").read_text(encoding="utf-8"))
-    assert "Good" in json.dumps(maps) and "gato" not in json.dumps(maps)
+    assert "Good" in json.dumps(maps) and "gato" not in json.dumps(maps) and "<start>" in json.dumps(maps)
     capsys.readouterr()
     other = tmp_path / "other"
     _fails(["dump", "demo:firefox-en-pt", *files, "--out", str(other)], 2, "--source belongs to", other, capsys)

@@ -94,10 +94,10 @@ def _words(tokens: Tokens, tokenizer: Any) -> list[str]:
     ids = tokens.ids[0][tokens.valid[0]].tolist()
     if tokenizer is None:
         return [str(i) for i in ids]
+    names = tokenizer.convert_ids_to_tokens(ids)
     # A start token may have no name: the students start from a vector of zeros.
-    return [
-        f"<{i}>" if name is None else name for i, name in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)
-    ]
+    unknown = ["<start>" if place == 0 else f"<{i}>" for place, i in enumerate(ids)]
+    return [other if name is None else name for name, other in zip(names, unknown, strict=True)]
 
 
 def _kept(
