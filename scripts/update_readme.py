@@ -36,6 +36,23 @@ def bench_capture() -> str:
     return "\n".join(lines)
 
 
+def bench_sweep() -> str:
+    """What leaving out every head costs, as measured last."""
+    table = pd.read_csv(ROOT / "results/bench_sweep/bench_sweep.csv")
+    table = table[table["times_faster"].notna()]
+    lines = [
+        "Every head left out alone; naive: a whole masked pass for each (CPU time on one thread,",
+        "`python scripts/bench_sweep.py`):", "",
+        "| model, heads, examples | way | times faster | heads of all examples | of the 20 largest |",
+        "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for row in table.itertuples():
+        model = f"{row.model}, {row.heads:.0f}" + ("" if pd.isna(row.examples) else f", {row.examples:.0f}")
+        known = ["" if pd.isna(value) else f"{value:.0f}" for value in (row.confirmed_heads, row.of_top_20)]
+        lines.append(f"| {model} | {row.way} | {row.times_faster:.2f} | {known[0]} | {known[1]} |")
+    return "\n".join(lines)
+
+
 def which_heads() -> str:
     """What pruning by each score costs a classifier, best first, with the random orders among them."""
     table = pd.read_csv(ROOT / "results/prune_sst2/summary.csv")
@@ -56,7 +73,8 @@ def main() -> None:
     """Fill every block."""
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    blocks = {"coverage": coverage(), "bench_capture": bench_capture(), "which-heads": which_heads()}
+    blocks = {"coverage": coverage(), "bench_capture": bench_capture(), "which-heads": which_heads(),
+              "bench_sweep": bench_sweep()}  # fmt: skip
     for name, content in blocks.items():
         text = fill(text, name, content)
     readme.write_text(text, encoding="utf-8")

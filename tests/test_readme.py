@@ -33,6 +33,21 @@ def test_the_costs_of_looking_are_those_measured() -> None:
         assert float(cells[2]) == row.times_sdpa and float(cells[3]) == row.peak_mb_above_sdpa
 
 
+def test_the_costs_of_measuring_are_those_measured() -> None:
+    table = pd.read_csv(ROOT / "results/bench_sweep/bench_sweep.csv")
+    table = table[table["times_faster"].notna()]
+    rows = [line for line in block("bench_sweep").splitlines() if line.startswith("|")][2:]
+    assert len(rows) == len(table)
+    for line, (_, row) in zip(rows, table.iterrows(), strict=True):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert cells[0].startswith(f"{row.model}, {row.heads:.0f}") and cells[1] == row.way
+        assert float(cells[2]) == row.times_faster and cells[4] in ("", f"{row['of_top_20']:.0f}")
+    found = table.set_index(["model", "way"])["of_top_20"]
+    assert (found["demo:minilm"].dropna() == 20).all() and found["demo:smollm2", "race"] == 20
+    assert found["demo:smollm2", "screen"] in (13, 14)
+    assert table["largest_gap"].max() < 1e-5
+
+
 def test_the_costs_of_pruning_are_those_measured() -> None:
     table = pd.read_csv(ROOT / "results/prune_sst2/summary.csv")
     rows = [line for line in block("which-heads").splitlines() if line.startswith("|")][2:]
