@@ -4,7 +4,7 @@ All ways are interleaved in one process, and the median of the repeats is report
 and a second of CPU time (the same on an idle machine with one thread). Sentences: the first lines of NTREX in the
 folder HEADLAB_DATA, else the pairs of the package, which are shorter.
 
-    python scripts/bench_translate.py [--limit 128] [--batch-sizes 8,32] [--threads 2] [--repeats 3] [--out FOLDER]
+    python scripts/bench_translate.py [--limit 256] [--batch-sizes 8,32] [--threads 2] [--repeats 3] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def ways(texts: list[str], batch_sizes: list[int]) -> dict[tuple[str, int], Call
 def main() -> None:
     """Time every way, write the table and meta.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--limit", type=int, default=128)
+    parser.add_argument("--limit", type=int, default=256)
     parser.add_argument("--batch-sizes", default="8,32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--more-budgets", default="4,12", help="of the scores and of one random order")
     parser.add_argument("--penalties", default="0.003,0.01,0.03,0.1", help="nats for an open gate")
     parser.add_argument("--steps", type=int, default=50, help="of training gates")
-    parser.add_argument("--gate-seeds", type=int, default=1)
+    parser.add_argument("--gate-seeds", type=int, default=3)
     parser.add_argument("--worst", type=int, default=8, help="encoder heads whose removal alone is judged by BLEU")
     parser.add_argument("--parts", default="curve,gates,single,report")
     given = parser.parse_args()
