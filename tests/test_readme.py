@@ -44,7 +44,9 @@ def test_the_costs_of_measuring_are_those_measured() -> None:
         assert float(cells[2]) == row.times_faster and cells[4] in ("", f"{row['of_top_20']:.0f}")
     found = table.set_index(["model", "way"])["of_top_20"]
     assert (found["demo:minilm"].dropna() == 20).all() and found["demo:smollm2", "race"] == 20
-    assert found["demo:smollm2", "screen"] in (13, 14)
+    confirmed = table.set_index(["model", "way"])["confirmed_heads"]["demo:smollm2", "screen"]
+    missed = {7: "seven"}[20 - int(found["demo:smollm2", "screen"])]
+    _says(f"{missed} of the 20 are not among the {confirmed:.0f} heads that gradients put first")
     assert table["largest_gap"].max() < 1e-5
 
 
