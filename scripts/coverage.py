@@ -30,7 +30,7 @@ import transformers
 from coverage_checks import OUTPUT_TOLERANCE, STATISTIC_TOLERANCE, examine, first_line
 from transformers.utils import logging
 
-from headlab.models.tiny import MAPPINGS
+from headlab.testing.tiny.models import MAPPINGS
 
 GROUPS = {"language": ("seq2seq-lm", "masked-lm", "causal-lm"), "vision": ("image",), "speech": ("speech",)}
 PURPOSE = {"language": "lm", "vision": "image", "speech": "speech"}

@@ -13,12 +13,12 @@ from torch.overrides import TorchFunctionMode
 from transformers.pytorch_utils import Conv1D
 
 import headlab
-from headlab.attention.example import example_batch
-from headlab.attention.sites import difference, output_tensor
-from headlab.errors import UnsupportedModelError
-from headlab.models.batch import Batch
-from headlab.models.tiny import tiny_model
-from headlab.models.tiny_inputs import tiny_batch
+from headlab.attention.reach.example import example_batch
+from headlab.attention.reach.sites import difference, output_tensor
+from headlab.base.errors import UnsupportedModelError
+from headlab.models.texts.batch import Batch
+from headlab.testing.tiny.inputs import tiny_batch
+from headlab.testing.tiny.models import tiny_model
 
 OUTPUT_TOLERANCE, STATISTIC_TOLERANCE = 2e-4, 1e-3
 NAN = float("nan")

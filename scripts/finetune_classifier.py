@@ -26,9 +26,9 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 import headlab
-from headlab.errors import HeadlabError, UsageError
+from headlab.base.errors import HeadlabError, UsageError
 from headlab.models import Checkpoint, open_model
-from headlab.tables import differences, write_atomically, write_meta
+from headlab.runs.tables import differences, write_atomically, write_meta
 
 STATE = "training.safetensors"  # weights and optimizer of an unfinished run
 
@@ -89,8 +89,8 @@ def finetune(options: argparse.Namespace) -> None:
 
 def labels_of(path: str) -> list[str]:
     """The labels in a file, sorted, read the way the task reads them."""
-    from headlab.tasks._labelled import read_labelled
-    from headlab.tasks._options import Options
+    from headlab.tasks.data.labelled import read_labelled
+    from headlab.tasks.running.options import Options
 
     return sorted(set(read_labelled(path, Options()).labels))
 

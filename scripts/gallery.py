@@ -13,8 +13,8 @@ import pandas as pd
 
 from headlab import load_table
 from headlab.report import figures
-from headlab.report.maps import load_maps
-from headlab.tables import read_meta
+from headlab.runs.maps import load_maps
+from headlab.runs.tables import read_meta
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = {

@@ -26,14 +26,14 @@ from label_readme import write_readme
 
 import headlab
 from headlab import Batch, Heads
-from headlab.attention.relations import random_texts
+from headlab.attention.observe.similarity import random_texts
 from headlab.labels import Subject, default_labels
 from headlab.models import Checkpoint
-from headlab.models.conllu_text import read_conllu
 from headlab.models.random_weights import random_weights
-from headlab.models.windows import token_windows
+from headlab.models.texts.treebanks import read_conllu
+from headlab.models.texts.windows import token_windows
 from headlab.report import figures
-from headlab.tables import head_names, save_table, write_atomically, write_meta
+from headlab.runs.tables import head_names, save_table, write_atomically, write_meta
 
 MODELS = {
     "minilm": "demo:minilm",

@@ -9,7 +9,7 @@ from translation_experiments import Bench, whole_key
 from translation_tables import fragility, interval, markdown, with_p
 
 from headlab.report import figures
-from headlab.tables import write_atomically
+from headlab.runs.tables import write_atomically
 
 PUBLISHED = (
     "Michel et al. (2019): cross-attention collapses once more than 60 % of its heads are gone, while encoder and "

@@ -13,11 +13,11 @@ import pandas as pd
 
 from headlab import Heads, text_batches
 from headlab.labels import default_labels, load_labels
-from headlab.models.demo_checkpoints import PLANTING
-from headlab.models.planted import KINDS, planted_heads, planted_model
-from headlab.models.planted_language import planted_texts, planted_treebank
-from headlab.models.planted_truth import LABELS, UNDEFINED
-from headlab.tables import write_atomically, write_meta
+from headlab.models.demo.checkpoints import PLANTING
+from headlab.models.planted.language import planted_texts, planted_treebank
+from headlab.models.planted.models import KINDS, planted_heads, planted_model
+from headlab.models.planted.truth import LABELS, UNDEFINED
+from headlab.runs.tables import write_atomically, write_meta
 
 ROOT = Path(__file__).resolve().parent.parent
 # Standard deviations in nats. The decoder's matches stand far above the rest, its positions only a little.

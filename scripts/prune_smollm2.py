@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import headlab
-from headlab.pruning.journal import Journal
-from headlab.tables import open_run, write_meta
+from headlab.runs.journal import Journal
+from headlab.runs.tables import open_run, write_meta
 
 PARADIGMS = (
     "anaphor_number_agreement",

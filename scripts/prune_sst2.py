@@ -21,13 +21,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import headlab
+from headlab.metrics import metric
 from headlab.pruning.ladder import Ladder, Training, ladder
 from headlab.pruning.orderings import Ordering
 from headlab.pruning.significance import paired_bootstrap
 from headlab.pruning.training import Finetuning, finetuned
 from headlab.report import figures
-from headlab.tables import open_run, save_table, write_atomically, write_meta
-from headlab.tasks.metrics import metric
+from headlab.runs.tables import open_run, save_table, write_atomically, write_meta
 
 ROOT = Path(__file__).resolve().parent.parent
 SCORES = "gradient,magnitude,fisher,confidence,output_norm,gradient_iterated,lrp,ablation"

@@ -12,8 +12,8 @@ from __future__ import annotations
 import pandas as pd
 import translation_experiments as shared
 
-from headlab.attention.masks import HeadId
-from headlab.tables import save_table
+from headlab.base.masks import HeadId
+from headlab.runs.tables import save_table
 
 MULTI30K = ("multi30k/test_2016_flickr.en.gz", "multi30k/test_2016_flickr.de.gz")
 BUDGETS = ("0", "20%", "40%", "60%", "80%", "100%")

@@ -12,8 +12,8 @@ from __future__ import annotations
 import pandas as pd
 import translation_experiments as shared
 
-from headlab.attention.masks import HeadId
-from headlab.tables import save_table
+from headlab.base.masks import HeadId
+from headlab.runs.tables import save_table
 
 NTREX = ("ntrex/newstest2019.first1000.en", "ntrex/newstest2019.first1000.pt-BR")
 COMMAND = "python scripts/reproduce_voita.py"

@@ -32,9 +32,9 @@ from torch.nn.functional import cross_entropy
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 
 from headlab import Batch, HeadMask, Heads, Tokens
-from headlab.errors import DataError
+from headlab.base.errors import DataError
 from headlab.report import figures
-from headlab.tables import read_meta, to_json, write_atomically, write_meta
+from headlab.runs.tables import read_meta, to_json, write_atomically, write_meta
 
 TOKENS, VOCABULARY, BATCH, HELD_OUT = 64, 512, 32, 128
 PERIODS = (6, 30)

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from headlab.tables import write_atomically, write_meta
+from headlab.runs.tables import write_atomically, write_meta
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 LONGEST = 60  # tokens of a training sentence

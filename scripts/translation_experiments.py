@@ -14,13 +14,13 @@ import pandas as pd
 from translation_tables import affordable as affordable  # counted here, asked for by both experiments
 
 import headlab
-from headlab.attention.masks import HeadId, HeadMask
-from headlab.models.parallel import demo_pairs
-from headlab.pruning.evaluations import run_key
+from headlab.base.masks import HeadId, HeadMask
+from headlab.models.demo.parallel import demo_pairs
 from headlab.pruning.ladder import Training, ladder
 from headlab.pruning.orderings import Ordering, order
 from headlab.pruning.sweep import sweep
-from headlab.tables import head_names, load_table, save_table, table_path, write_atomically, write_meta
+from headlab.runs.evaluations import run_key
+from headlab.runs.tables import head_names, load_table, save_table, table_path, write_atomically, write_meta
 
 
 @dataclass(frozen=True)

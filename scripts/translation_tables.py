@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 from scipy import stats
 
-from headlab.pruning.evaluations import read_run
+from headlab.metrics import metric
 from headlab.pruning.significance import adjusted, paired_bootstrap, paired_p
-from headlab.tasks.metrics import metric
+from headlab.runs.evaluations import read_run
 
 DROPS = (0.25, 1.0)  # BLEU
 PLACE = ["kind", "layer", "head"]

@@ -14,7 +14,7 @@ from translation_tables import PLACE, affordable, interval, markdown, separation
 
 from headlab.pruning.significance import adjusted
 from headlab.report import figures
-from headlab.tables import head_names, load_table, write_atomically
+from headlab.runs.tables import head_names, load_table, write_atomically
 
 LABELS = Path("results/labels/firefox/heads.csv")
 GATES = {"hard_concrete": "references", "hard_concrete_own": "the student's own translations"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headlab import demo
 from headlab.cli import run
+from headlab.commands import demo
 
 
 def test_the_demo_covers_every_checkpoint_and_both_kinds_of_curve() -> None:
@@ -51,7 +51,7 @@ def test_the_demo_ends_as_the_command_that_ended_it(
 
 @pytest.mark.demo
 def test_a_demo_checkpoint_from_id_to_table(tmp_path: Path) -> None:
-    from headlab.tables import load_table
+    from headlab.runs.tables import load_table
 
     out = tmp_path / "run"
     assert run(["dump", "demo:minilm", "--limit", "6", "--max-length", "64", "--out", str(out), "--quiet"]) == 0

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from headlab.cli import run
-from headlab.tables import STATISTICS, SWEEP_COLUMNS, load_table, read_meta
+from headlab.runs.tables import STATISTICS, SWEEP_COLUMNS, load_table, read_meta
 
 TEXTS = ["the cat sleeps and a dog runs .", "a bird sings in the green .", "the red dog sleeps on a cat ."]
 
@@ -118,7 +118,7 @@ def test_the_kept_maps_are_the_models_own(tiny_classifier: Path, texts: Path, tm
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from headlab.report.maps import load_maps
+    from headlab.runs.maps import load_maps
 
     out = tmp_path / "run"
     run(
@@ -448,9 +448,9 @@ def test_a_demo_checkpoint_that_is_not_installed_names_the_pip_command(
 
 
 def test_a_run_refused_before_its_first_table_leaves_nothing_of_it(tmp_path: Path) -> None:
+    from headlab.base.errors import DataError
     from headlab.cli.opening import results_in
-    from headlab.errors import DataError
-    from headlab.tables import open_run, write_atomically
+    from headlab.runs.tables import open_run, write_atomically
 
     def refused(out: Path, *files: str) -> None:
         with pytest.raises(DataError), results_in(out):

@@ -121,7 +121,7 @@ def test_list_without_a_topic_prints_all_and_loads_no_torch() -> None:
 
 
 def test_the_listed_statistics_are_those_of_the_engine() -> None:
-    from headlab.attention.statistics import STATISTICS
+    from headlab.attention.observe.statistics import STATISTICS
     from headlab.cli.list_names import entries
 
     assert set(entries("statistics")) == set(STATISTICS)
@@ -146,8 +146,8 @@ def test_the_help_of_dump_names_the_labels_that_it_leaves_out() -> None:
     ],
 )  # fmt: skip
 def test_errors_name_the_options_of_the_command_line(text: str, expected: str) -> None:
+    from headlab.base.errors import DataError
     from headlab.cli.errors import describe
-    from headlab.errors import DataError
 
     assert describe(DataError(text, text)) == (expected, expected, 1)
 
@@ -245,7 +245,7 @@ def test_a_report_of_a_folder_that_is_no_run_fails_and_writes_nothing(
 def test_a_report_replaces_only_a_report(
     name: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headlab.report.page.find_runs", lambda folders: [])
+    monkeypatch.setattr("headlab.report.page.page.find_runs", lambda folders: [])
     page = tmp_path / name
     page.write_text("<title>My headlab report</title>", encoding="utf-8")
     assert run(["report", str(tmp_path), "--out", str(page)]) == 2
@@ -254,7 +254,7 @@ def test_a_report_replaces_only_a_report(
 
 
 def test_a_report_replaces_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlab.report.page.find_runs", lambda folders: [])
+    monkeypatch.setattr("headlab.report.page.page.find_runs", lambda folders: [])
     page = tmp_path / "page.html"
     assert run(["report", str(tmp_path), "--out", str(page)]) == 0
     earlier = page.read_text(encoding="utf-8")

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 import headlab
-from headlab.errors import UsageError
-from headlab.tables import read_meta
+from headlab.base.errors import UsageError
+from headlab.runs.tables import read_meta
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "finetune_classifier.py"
 

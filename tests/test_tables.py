@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlab import tables
-from headlab.errors import DataError, UsageError
-from headlab.tables import HEAD_INDEX, SWEEP_COLUMNS
+from headlab.base.errors import DataError, UsageError
+from headlab.runs import tables
+from headlab.runs.tables import HEAD_INDEX, SWEEP_COLUMNS
 
 
 def heads_table() -> pd.DataFrame:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlab.tables import save_table
+from headlab.runs.tables import save_table
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 
@@ -126,8 +126,8 @@ def test_survival_of_labels_by_hand(load) -> None:
 
 
 def test_fragility_is_the_difference_of_two_values(load, tmp_path) -> None:
-    from headlab.pruning.evaluations import MaskedRun, write_run
-    from headlab.tasks.metrics import metric
+    from headlab.metrics import metric
+    from headlab.runs.evaluations import MaskedRun, write_run
 
     tables = load("translation_tables")
     bleu = metric("bleu")

@@ -11,23 +11,23 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from headlab.attention import seam
-from headlab.attention.ablations import refuse_ablation, removed
-from headlab.attention.declared import DeclaredSite, prove_declared
-from headlab.attention.donors import N_DONORS, Donors, find_donors
-from headlab.attention.edits import edits_at_projections, gated, per_head
-from headlab.attention.example import example_batch
-from headlab.attention.masks import ABLATIONS, HeadId, HeadMask, parse_heads
-from headlab.attention.observation import Progress, observe
-from headlab.attention.proofs import capture_maps, probe_and_prove
-from headlab.attention.sites import Site, difference, output_tensor, tolerance
-from headlab.attention.slopes import slopes_of
-from headlab.attention.statistics import STATISTICS
-from headlab.attention.views import site_handler
-from headlab.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
+from headlab.attention.change.ablations import refuse_ablation, removed
+from headlab.attention.change.donors import N_DONORS, Donors, find_donors
+from headlab.attention.change.output_gradients import slopes_of
+from headlab.attention.observe.observation import Progress, observe
+from headlab.attention.observe.statistics import STATISTICS
+from headlab.attention.reach import seam
+from headlab.attention.reach.declared import DeclaredSite, prove_declared
+from headlab.attention.reach.example import example_batch
+from headlab.attention.reach.projections import edits_at_projections, gated, per_head
+from headlab.attention.reach.proofs import capture_maps, probe_and_prove
+from headlab.attention.reach.sites import Site, difference, output_tensor, tolerance
+from headlab.attention.reach.views import site_handler
+from headlab.base.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
+from headlab.base.masks import ABLATIONS, HeadId, HeadMask, parse_heads
 from headlab.labels import load_label
-from headlab.models.batch import Batch
-from headlab.report.maps import Maps
+from headlab.models.texts.batch import Batch
+from headlab.runs.maps import Maps
 
 Loss = Callable[[nn.Module, Batch], Tensor]
 
@@ -270,7 +270,7 @@ class Heads:
         `layers` and `heads` choose, as in `capture`; `heads` may be text (`"L3H5,L4H0"`). Raises UsageError for heads
         that do not exist and for more than 4 GiB of maps.
         """
-        from headlab.attention.stored_maps import attention_maps
+        from headlab.attention.observe.maps import attention_maps
 
         chosen = parse_heads(heads, self) if isinstance(heads, str) else heads
         return attention_maps(self, batches, n, layers, chosen)

@@ -15,7 +15,7 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for the results.")]
 
 def demo(talk: TalkOptions, out: Out = Path("headlab-demo"), json: Json = False) -> None:
     """The main job on three small real models: about five minutes on two cores; what is done is not done twice."""
-    from headlab.demo import run_demo
+    from headlab.commands.demo import run_demo
 
     report = run_demo(out, quiet=talk.quiet)
     if json:

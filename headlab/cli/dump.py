@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headlab.base.errors import DataError, UsageError
+from headlab.base.registry import Registry
 from headlab.cli.options import (
     DataOptions,
     Json,
@@ -23,18 +25,16 @@ from headlab.cli.options import (
     require,
 )
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
-from headlab.errors import DataError, UsageError
-from headlab.registry import Registry
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from headlab.attention.heads import Heads
     from headlab.models import Checkpoint
-    from headlab.models.batch import Batch
-    from headlab.models.places import TokenPlaces
-    from headlab.models.words import WordText
-    from headlab.report.maps import AttentionMap
+    from headlab.models.texts.batch import Batch
+    from headlab.models.texts.places import TokenPlaces
+    from headlab.models.texts.words import WordText
+    from headlab.runs.maps import AttentionMap
 
 SHOWN_ROWS = 15
 SHOWN = ("name", "labels", "entropy_norm", "max_weight", "first_mass", "separator_mass", "self_mass", "prev_mass",
@@ -142,9 +142,9 @@ class Wanted:
         self, labels: str | None, statistics: str | None, maps: int, layers: str | None, heads: str | None,
         given: dict[str, Any], per_word: bool = False, limit: int | None = None, max_length: int | None = None,
     ) -> None:  # fmt: skip
-        from headlab.errors import unknown_name
+        from headlab.base.errors import unknown_name
         from headlab.labels import LABELS, default_labels, load_labels
-        from headlab.tables import STATISTICS
+        from headlab.runs.tables import STATISTICS
 
         needing = [name for name, option in FILES_OF.items() if option in given]
         self.labels = default_labels() + needing if labels is None else [] if labels == "none" else names(labels)
@@ -202,12 +202,12 @@ def _plain_texts(
 ) -> Texts:
     """The lines of a text file, the sentences of a treebank, or the prose that comes with headlab."""
     from headlab.cli.opening import open_checkpoint
-    from headlab.models.demo import demo_prose
-    from headlab.models.places import blank_words, token_places
-    from headlab.models.texts import batches, encode_texts, read_texts
+    from headlab.models.demo.texts import demo_prose
+    from headlab.models.texts.encoding import batches, encode_texts, read_texts
+    from headlab.models.texts.places import blank_words, token_places
 
     if conllu:
-        from headlab.models.conllu_text import read_conllu
+        from headlab.models.texts.treebanks import read_conllu
 
         texts: Sequence[WordText] = read_conllu(conllu)[: data.limit]
         path = conllu
@@ -235,7 +235,7 @@ def _observe(
     from headlab.attention.heads import Heads
     from headlab.cli.opening import command_line
     from headlab.report.pictures import write_brief
-    from headlab.tables import load_table, open_run, read_meta, save_table, table_path, write_meta
+    from headlab.runs.tables import load_table, open_run, read_meta, save_table, table_path, write_meta
 
     progress.step("probing and proving")
     heads = Heads(texts.checkpoint)
@@ -261,25 +261,25 @@ def _observe(
 
 def _write_maps(out: Path, kept: list[AttentionMap], between_words: pd.DataFrame | None) -> None:
     if kept:
-        from headlab.report.maps import save_maps
+        from headlab.runs.maps import save_maps
 
         save_maps(out, kept)
     if between_words is not None:
-        from headlab.tables import save_table
+        from headlab.runs.tables import save_table
 
         save_table(between_words, out, "maps_words", "csv")
 
 
 def _between_words(kept: list[AttentionMap]) -> pd.DataFrame:
     """Maps between words; what cannot be had is refused before anything is written."""
-    from headlab.report.word_maps import word_maps
+    from headlab.runs.word_maps import word_maps
 
     return word_maps(kept)
 
 
 def _lost(heads: Heads, wanted: Wanted) -> dict[str, Any]:
     """Words that labels between words have not seen, since they lie beyond the model's limit or have no piece."""
-    from headlab.attention.observation import subject_of
+    from headlab.attention.observe.observation import subject_of
 
     inputs = {label.name.partition(":")[0]: label.input for label in wanted.loaded if hasattr(label.input, "lost")}
     return {"words_lost": {name: given.lost(subject_of(heads)) for name, given in inputs.items()}} if inputs else {}
@@ -289,8 +289,8 @@ def _maps(heads: Heads, texts: Texts, wanted: Wanted, progress: Progress) -> lis
     """The maps that are asked for; taken first, so that a head that does not exist leaves no folder behind."""
     if not wanted.maps:
         return []
-    from headlab.attention.masks import parse_heads
-    from headlab.attention.stored_maps import attention_maps
+    from headlab.attention.observe.maps import attention_maps
+    from headlab.base.masks import parse_heads
 
     progress.step("keeping maps")
     chosen = parse_heads(wanted.head_names, heads) if wanted.head_names else None
@@ -305,7 +305,7 @@ def files(folder: Path) -> list[Path]:
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:
     """The table with a column of head names, the labelled heads first, each by its strongest statistic."""
-    from headlab.attention.masks import head_name
+    from headlab.base.masks import head_name
 
     single = table.index.get_level_values("kind").nunique() == 1
     named = table.copy()

@@ -8,7 +8,7 @@ import traceback
 
 import typer
 
-from headlab.errors import HeadlabError
+from headlab.base.errors import HeadlabError
 
 INTERRUPTED = 130
 _NAMES = "text_column|label_column|train_data|batch_size|max_length|trust_remote_code"

@@ -12,7 +12,7 @@ from headlab.cli.output import Progress, print_json, table_text
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
-    from headlab.attention.sites import Site
+    from headlab.attention.reach.sites import Site
 
 PROOF_FAILED = 3
 
@@ -69,7 +69,7 @@ def flops_per_token(heads: Heads) -> int | None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from headlab.attention.example import example_batch
+    from headlab.attention.reach.example import example_batch
 
     batch = example_batch(heads.model)
     if batch.target is not None:

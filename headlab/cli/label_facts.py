@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from headlab.chance_levels import chance_level
+from headlab.labels._chance import chance_level
 
 FIELDS = ("definition", "source")
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import headlab
+from headlab.base.errors import unknown_name
 from headlab.cli.options import Json, TalkOptions
 from headlab.cli.output import print_json
-from headlab.errors import unknown_name
 
 if TYPE_CHECKING:
-    from headlab.registry import Registry
+    from headlab.base.registry import Registry
 
 TOPICS = ("labels", "scores", "tasks", "metrics", "statistics", "models")
 Topic = Annotated[str | None, typer.Argument(metavar="[" + "|".join(TOPICS) + "]", show_default=False)]
@@ -81,13 +81,13 @@ def entries(topic: str) -> dict[str, dict[str, Any]]:
         return {
             name: {"summary": _with_tasks(name, about), "tasks": FITS.get(name)} for name, about in _models().items()
         }
-    from headlab.registry import Registry
+    from headlab.base.registry import Registry
 
     registry = {
         "labels": Registry("headlab.labels", "label"),
         "scores": Registry("headlab.scores", "score"),
         "tasks": Registry("headlab.tasks", "task", hyphenated=True),
-        "metrics": Registry("headlab.tasks.metrics", "metric", hyphenated=True),
+        "metrics": Registry("headlab.metrics", "metric", hyphenated=True),
     }[topic]
     return {name: {"summary": registry.summary(name)} | _facts(topic, registry, name) for name in registry.names()}
 
@@ -128,7 +128,7 @@ def _with_tasks(name: str, about: str) -> str:
 
 
 def _statistics() -> dict[str, str]:
-    from headlab.tables import STATISTICS
+    from headlab.runs.tables import STATISTICS
 
     return {name: MEANINGS.get(name, "") for name in STATISTICS}
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headlab.base.errors import DataError, HeadlabError, UsageError
 from headlab.cli.options import DataOptions, ModelOptions
-from headlab.errors import DataError, HeadlabError, UsageError
 
 if TYPE_CHECKING:
     from headlab.models import Checkpoint
@@ -89,7 +89,7 @@ def check_folder(folder: Path) -> None:
 
     Raises UsageError for a folder with foreign files, a file in the way, and a place that cannot be written.
     """
-    from headlab.tables import read_meta
+    from headlab.runs.tables import read_meta
 
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not existing.is_dir():

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from headlab.errors import UsageError, unknown_name
-from headlab.registry import Registry
+from headlab.base.errors import UsageError, unknown_name
+from headlab.base.registry import Registry
 
 MODEL_HELP = "Hub id, folder, .gguf file or demo:NAME (see `headlab list models`)."
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)]

@@ -84,7 +84,7 @@ def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on stdout."""
-    from headlab.tables import to_json
+    from headlab.runs.tables import to_json
 
     print(to_json(value))
 

@@ -21,7 +21,7 @@ def report(
     folders: Folders, talk: TalkOptions, out: Out = None, figures: Figures = None, json: Json = False
 ) -> None:  # fmt: skip
     """One self-contained HTML file with the tables and figures of one or more runs."""
-    from headlab.report.page import write_report
+    from headlab.report.page.page import write_report
     from headlab.report.pictures import check_formats, write_figures
 
     formats = check_formats(names(figures))

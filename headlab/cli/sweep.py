@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headlab.base.errors import UsageError
 from headlab.cli.curve_table import curve_table
 from headlab.cli.options import (
     DataOptions,
@@ -23,7 +24,6 @@ from headlab.cli.options import (
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
 from headlab.cli.sweep_options import SweepOptions
 from headlab.cli.training import TrainOptions
-from headlab.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,10 +114,10 @@ class Wanted:
     def __init__(
         self, task: str, scores: str, ablation: str, budgets: str, within: str, kinds: str | None, seeds: int
     ) -> None:
-        from headlab.attention.masks import ABLATIONS, KINDS
-        from headlab.errors import unknown_name
+        from headlab.base.errors import unknown_name
+        from headlab.base.masks import ABLATIONS, KINDS
+        from headlab.base.registry import Registry
         from headlab.pruning.budgets import budget_size, parse_budgets
-        from headlab.registry import Registry
         from headlab.scores._names import require_score
 
         require(Registry("headlab.tasks", "task", hyphenated=True), task)
@@ -147,7 +147,7 @@ def _sweep(
     from headlab.pruning.budgets import budget_size
     from headlab.pruning.sweep import sweep as sweep_heads
     from headlab.report.pictures import write_brief
-    from headlab.tables import open_run, save_table, write_meta
+    from headlab.runs.tables import open_run, save_table, write_meta
 
     progress.step("probing and proving")
     heads = Heads(task.checkpoint)
@@ -190,8 +190,8 @@ def _head_table(
 ) -> pd.DataFrame:  # fmt: skip
     """Statistics, labels and scores on the select split; those that an earlier part of the run has are taken over."""
     from headlab.labels import default_labels
+    from headlab.runs.tables import load_table, save_table, table_path
     from headlab.scores import score, standard_errors
-    from headlab.tables import load_table, save_table, table_path
 
     if resumed and table_path(out, "heads"):
         table = load_table(out, "heads")

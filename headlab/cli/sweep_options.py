@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headlab.base.errors import UsageError, unknown_name
 from headlab.cli.options import RunOptions
 from headlab.cli.output import Progress, table_text
-from headlab.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,7 @@ class SweepOptions:
     def refuse_few(self, task: Task) -> None:
         """Raise DataError where there are too few examples for a race, before anything is scored."""
         if self.race:
-            from headlab.scores._searches import require_enough_to_race
+            from headlab.scores.measures.searches import require_enough_to_race
 
             require_enough_to_race(len(task.split("select")))
 
@@ -116,7 +116,7 @@ class SweepOptions:
         """A journal in the run folder, for scores that take one."""
         import inspect
 
-        from headlab.pruning.journal import Journal
+        from headlab.runs.journal import Journal
         from headlab.scores import SCORES
 
         if "journal" not in inspect.signature(SCORES.load(name.partition(":")[0]).score).parameters:
@@ -128,11 +128,11 @@ class SweepOptions:
         self, curve: pd.DataFrame, wanted: Any, heads: Heads, task: Task, out: Path, run: RunOptions, progress: Progress
     ) -> None:
         """Tables that follow from a finished sweep: areas under its curves, and on request stability of ranks."""
-        from headlab.attention.masks import HeadMask
+        from headlab.base.masks import HeadMask
+        from headlab.metrics import metric
         from headlab.pruning.areas import curve_areas, rank_stability
-        from headlab.pruning.evaluations import run_key
-        from headlab.tables import load_table, write_atomically
-        from headlab.tasks.metrics import metric
+        from headlab.runs.evaluations import run_key
+        from headlab.runs.tables import load_table, write_atomically
 
         examples = load_table(out, "examples")
         whole = run_key(HeadMask.full(heads), "zero", "report", task.signature())
@@ -157,9 +157,9 @@ class SweepOptions:
         """The table of single heads, or of layers with one head; written to the run folder as csv."""
         from headlab.attention.heads import Heads
         from headlab.cli.opening import command_line
-        from headlab.pruning.journal import Journal
         from headlab.pruning.layerwise import one_head_per_layer, single_heads
-        from headlab.tables import open_run, write_atomically, write_meta
+        from headlab.runs.journal import Journal
+        from headlab.runs.tables import open_run, write_atomically, write_meta
 
         name = "single" if self.single else "one_head_per_layer"
         progress.step("probing and proving")
@@ -182,7 +182,7 @@ class SweepOptions:
         """The table of single heads to compare with; DataError where there is none."""
         import pandas as pd
 
-        from headlab.errors import DataError
+        from headlab.base.errors import DataError
 
         path = Path(str(self.compare_with)) / "single.csv"
         remedy = "Name a folder that headlab sweep --single wrote."
@@ -198,7 +198,7 @@ class SweepOptions:
 
     def _compare(self, table: pd.DataFrame, out: Path) -> None:
         from headlab.pruning.areas import effect_correlation
-        from headlab.tables import write_atomically
+        from headlab.runs.tables import write_atomically
 
         found = effect_correlation(table, self._other_table())
         write_atomically(out / "correlation.csv", found.to_csv(index=False))

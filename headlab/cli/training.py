@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headlab.base.errors import UsageError, unknown_name
 from headlab.cli.options import RunOptions, names
-from headlab.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +94,7 @@ class TrainOptions:
         import pandas as pd
 
         from headlab.pruning.ladder import Training, ladder
-        from headlab.tables import write_atomically
+        from headlab.runs.tables import write_atomically
 
         made = []
         for method, levels in self.levels().items():

@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from headlab.chance_levels import chance_level
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
+from headlab.base.registry import Registry
+from headlab.labels._chance import chance_level
 from headlab.labels._inputs import Input, Subject
 from headlab.labels._targets import KeyClass, OneKey, Pairs, Scene, Target, gap, plain, segments
-from headlab.registry import Registry
 
 __all__ = [
     "ENOUGH", "LABELS", "Evidence", "Input", "KeyClass", "Label", "OneKey", "Pairs", "Scene", "Subject", "Target",

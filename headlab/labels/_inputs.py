@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from headlab.models.batch import Batch
+    from headlab.models.texts.batch import Batch
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from headlab.models.batch import Tokens
+    from headlab.models.texts.batch import Tokens
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
 from headlab.labels import Label, Subject
-from headlab.labels._word_pairs import Instance, as_extra, lost_words, with_offsets
+from headlab.labels.inputs.word_pairs import Instance, as_extra, lost_words, with_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headlab.models.alignments import AlignedPair
-    from headlab.models.batch import Batch
-    from headlab.models.words import Pieces
+    from headlab.models.texts.alignments import AlignedPair
+    from headlab.models.texts.batch import Batch
+    from headlab.models.texts.words import Pieces
 
 NEEDS = "alignments"
 BATCH = 16
@@ -33,13 +33,13 @@ class GoldAlignments:
 
     def pairs(self) -> list[AlignedPair]:
         """All sentence pairs."""
-        from headlab.models.alignments import read_alignments
+        from headlab.models.texts.alignments import read_alignments
 
         return read_alignments(self.source, self.target, self.gold)
 
     def batches(self, subject: Subject) -> list[Batch]:
         """Batches of pairs; nothing for a model without an encoder and a decoder."""
-        from headlab.models.words import pair_batch
+        from headlab.models.texts.words import pair_batch
 
         if not getattr(subject.checkpoint, "is_encoder_decoder", False):
             return []
@@ -60,7 +60,7 @@ class GoldAlignments:
         return lost_words([*sources, *targets])
 
     def _texts(self, subject: Subject, pairs: Sequence[AlignedPair]) -> tuple[list[Pieces], list[Pieces]]:
-        from headlab.models.words import pieces_of
+        from headlab.models.texts.words import pieces_of
 
         sources = [pieces_of(subject.checkpoint, pair.source) for pair in pairs]
         return sources, [pieces_of(subject.checkpoint, pair.target, target=True) for pair in pairs]

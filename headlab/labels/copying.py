@@ -5,7 +5,7 @@ them): it says that a head stands out, not that a published boundary is crossed.
 """
 
 from headlab.labels import Label
-from headlab.labels._repeated import RepeatedTokens
+from headlab.labels.inputs.repeated import RepeatedTokens
 
 LABEL = Label(
     name="copying",

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headlab.labels import Label, Subject
-from headlab.labels._word_pairs import Instance, as_extra, lost_words
+from headlab.labels.inputs.word_pairs import Instance, as_extra, lost_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headlab.models.batch import Batch
-    from headlab.models.mentions import Document
-    from headlab.models.words import Pieces
+    from headlab.models.texts.batch import Batch
+    from headlab.models.texts.mentions import Document
+    from headlab.models.texts.words import Pieces
 
 NEEDS = "mentions"
 LIMIT = 128  # tokens of a document, as in Clark et al.
@@ -29,8 +29,8 @@ class Mentions:
 
     def batches(self, subject: Subject) -> list[Batch]:
         """Batches of documents that have a mention with an antecedent within the limit."""
-        from headlab.models.mentions import read_mentions
-        from headlab.models.words import word_batch
+        from headlab.models.texts.mentions import read_mentions
+        from headlab.models.texts.words import word_batch
 
         documents = read_mentions(self.path)
         texts = self._texts(subject, documents)
@@ -43,12 +43,12 @@ class Mentions:
 
     def lost(self, subject: Subject) -> dict[str, int]:
         """How many documents and words the limit cut, and how many words have no piece of their own."""
-        from headlab.models.mentions import read_mentions
+        from headlab.models.texts.mentions import read_mentions
 
         return lost_words(self._texts(subject, read_mentions(self.path)))
 
     def _texts(self, subject: Subject, documents: Sequence[Document]) -> list[Pieces]:
-        from headlab.models.words import pieces_of
+        from headlab.models.texts.words import pieces_of
 
         limit = min(LIMIT, subject.checkpoint.max_length or LIMIT)
         return [pieces_of(subject.checkpoint, document.text, max_length=limit) for document in documents]
@@ -68,7 +68,7 @@ def _instances(number: int, document: Document, seen: set[int]) -> list[Instance
 
 def labels(source: str | Path, which: str = "") -> list[Label]:
     """The label for the documents of a mention file; DataError where it cannot be read."""
-    from headlab.models.mentions import read_mentions
+    from headlab.models.texts.mentions import read_mentions
 
     read_mentions(source)
     return [Label(

@@ -1,7 +1,7 @@
 """Looks at the last occurrence of its own token."""
 
 from headlab.labels import Label, OneKey
-from headlab.labels._repeated import RepeatedTokens, earlier
+from headlab.labels.inputs.repeated import RepeatedTokens, earlier
 
 LABEL = Label(
     name="duplicate_token",

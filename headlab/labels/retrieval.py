@@ -1,7 +1,7 @@
 """Looks, while a fact from far back is being repeated, at the very token that is written next."""
 
 from headlab.labels import Label, Pairs
-from headlab.labels._needle import Haystacks, copied_from
+from headlab.labels.inputs.needle import Haystacks, copied_from
 
 LABEL = Label(
     name="retrieval",

@@ -8,14 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headlab.errors import unknown_name
+from headlab.base.errors import unknown_name
 from headlab.labels import Label, Subject
-from headlab.labels._word_pairs import Instance, as_extra, lost_words, with_offsets
+from headlab.labels.inputs.word_pairs import Instance, as_extra, lost_words, with_offsets
 
 if TYPE_CHECKING:
-    from headlab.models.batch import Batch
-    from headlab.models.conllu_text import Parsed
-    from headlab.models.words import Pieces
+    from headlab.models.texts.batch import Batch
+    from headlab.models.texts.treebanks import Parsed
+    from headlab.models.texts.words import Pieces
 
 NEEDS = "conllu"
 DIRECTIONS = ("dependent-head", "head-dependent")
@@ -29,7 +29,7 @@ _SOURCE = (
 
 @lru_cache(maxsize=4)
 def _sentences(path: str, changed: float, limit: int | None) -> tuple[Parsed, ...]:
-    from headlab.models.conllu_text import read_conllu
+    from headlab.models.texts.treebanks import read_conllu
 
     return tuple(read_conllu(path)[:limit])
 
@@ -57,7 +57,7 @@ class Treebank:
 
     def batches(self, subject: Subject) -> list[Batch]:
         """Batches of sentences, by length; words without a piece of their own take their relations with them."""
-        from headlab.models.words import word_batch
+        from headlab.models.texts.words import word_batch
 
         texts = self._texts(subject)
         seen = [set(text.words) for text in texts]
@@ -82,7 +82,7 @@ class Treebank:
         return Path(self.path).stat().st_mtime if Path(self.path).exists() else 0.0
 
     def _texts(self, subject: Subject) -> list[Pieces]:
-        from headlab.models.words import pieces_of
+        from headlab.models.texts.words import pieces_of
 
         return [pieces_of(subject.checkpoint, each, max_length=self.max_length) for each in self.sentences()]
 

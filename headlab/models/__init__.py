@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headlab.models.demo_checkpoints import demo_models
+from headlab.models.demo.checkpoints import demo_models
 
 if TYPE_CHECKING:
-    from headlab.models.batch import Batch as Batch
-    from headlab.models.batch import Tokens as Tokens
     from headlab.models.checkpoint import Checkpoint as Checkpoint
     from headlab.models.opening import open_model as open_model
+    from headlab.models.texts.batch import Batch as Batch
+    from headlab.models.texts.batch import Tokens as Tokens
 
 __all__ = ["Batch", "Checkpoint", "Tokens", "demo_models", "open_model"]
 
 _HOMES = {
-    "Batch": "headlab.models.batch",
+    "Batch": "headlab.models.texts.batch",
     "Checkpoint": "headlab.models.checkpoint",
-    "Tokens": "headlab.models.batch",
+    "Tokens": "headlab.models.texts.batch",
     "open_model": "headlab.models.opening",
 }
 

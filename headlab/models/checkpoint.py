@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch import nn
 
-from headlab.errors import CheckpointError
+from headlab.base.errors import CheckpointError
 
 UNLIMITED = 1_000_000  # tokenizers without a limit state one beyond this
 

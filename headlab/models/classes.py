@@ -8,7 +8,7 @@ from typing import Any
 import transformers
 from transformers.models.auto import modeling_auto as known
 
-from headlab.errors import CheckpointError
+from headlab.base.errors import CheckpointError
 
 PURPOSES = ("auto", "lm", "causal-lm", "classification", "features")
 REMEDIES = {

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlab.errors import UsageError
-from headlab.models.firefox_decoding import LENGTH_FACTOR, search
-from headlab.models.firefox_student import FirefoxStudent
+from headlab.base.errors import UsageError
+from headlab.models.demo.firefox.decoding import LENGTH_FACTOR, search
+from headlab.models.demo.firefox.student import FirefoxStudent
 
 FACTOR, EXTRA, STEP = 3, 20, 16  # the limit without one given: so many tokens for each of the source, rounded up
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from headlab.errors import CheckpointError
+from headlab.base.errors import CheckpointError
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.*", "*.model", "source.spm", "tokenizer.*")

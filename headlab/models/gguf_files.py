@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headlab.errors import CheckpointError
-from headlab.models.demo_checkpoints import require_packages
+from headlab.base.errors import CheckpointError
+from headlab.models.demo.checkpoints import require_packages
 
 MAGIC = b"GGUF"
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from huggingface_hub.utils import enable_progress_bars
 from transformers.utils import logging
 
-from headlab.errors import CheckpointError, HeadlabError
-from headlab.models.demo_checkpoints import demo_models
+from headlab.base.errors import CheckpointError, HeadlabError
+from headlab.models.demo.checkpoints import demo_models
 
 
 @contextmanager

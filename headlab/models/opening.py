@@ -9,15 +9,15 @@ from typing import Any
 import torch
 import transformers
 
-from headlab.errors import CheckpointError, UsageError, unknown_name
+from headlab.base.errors import CheckpointError, UsageError, unknown_name
 from headlab.models.checkpoint import Checkpoint, token_limit
 from headlab.models.classes import PURPOSES, model_class, require_trained
-from headlab.models.demo_checkpoints import PREFIX, demo_folder, student_weights
+from headlab.models.demo.checkpoints import PREFIX, demo_folder, student_weights
 from headlab.models.folders import check_folder, file_sha256, has_tokenizer, settings_files, weights_files
 from headlab.models.gguf_files import check_gguf, forget_quantization, silent_unpacking, unpacked
 from headlab.models.loading_errors import quiet, translated
 from headlab.models.network import hub_is_reachable
-from headlab.models.special_tokens import adds
+from headlab.models.texts.special_tokens import adds
 
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
 
@@ -52,7 +52,7 @@ def open_model(
         raise unknown_name("purpose", purpose, PURPOSES)
     kind, place = _dtype(dtype), _device(device)
     if (weights := student_weights(str(name))) is not None:
-        from headlab.models.firefox import open_student
+        from headlab.models.demo.firefox.opening import open_student
 
         return open_student(str(name), weights, purpose=purpose, device=place, dtype=kind)
     source = _locate(str(name), revision)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from headlab.errors import UnsupportedModelError
+from headlab.base.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from headlab.models.checkpoint import Checkpoint

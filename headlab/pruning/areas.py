@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from headlab.errors import DataError
+from headlab.base.errors import DataError
 from headlab.pruning.significance import LEVEL, RESAMPLES, aligned_sums
 from headlab.scores import score
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
+    from headlab.metrics import Metric
     from headlab.tasks import Task
-    from headlab.tasks.metrics import Metric
 
 
 def curve_areas(

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Decimal
 from numbers import Integral, Real
 
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
 
 Budget = int | float | str
 _TEXT = re.compile(r"^(-?\d+(?:\.\d+)?)\s*(%?)$")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from headlab.errors import UnsupportedModelError
+from headlab.base.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
-    from headlab.attention.masks import HeadMask
+    from headlab.base.masks import HeadMask
 
 Means = Mapping[tuple[str, int], Tensor]
 

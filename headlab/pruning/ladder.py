@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headlab.attention.masks import HeadMask
-from headlab.errors import UsageError, unknown_name
-from headlab.pruning.evaluations import MaskedRun, examples_table, run_key
+from headlab.base.errors import UsageError, unknown_name
+from headlab.base.masks import HeadMask
+from headlab.metrics import metric
 from headlab.pruning.rungs import Rung, climb, evaluated, make_gates
 from headlab.pruning.significance import paired_bootstrap
+from headlab.runs.evaluations import MaskedRun, examples_table, run_key
+from headlab.runs.tables import SWEEP_COLUMNS, head_names, load_table, save_table, table_path
 from headlab.scores import require_one_model
-from headlab.scores._gates import Training as Training  # part of what a caller of ladder needs
-from headlab.scores._gates import break_even, gated_heads
-from headlab.scores._gates_hard_concrete import p_one, p_open
-from headlab.tables import SWEEP_COLUMNS, head_names, load_table, save_table, table_path
-from headlab.tasks.metrics import metric
+from headlab.scores.gates.hard_concrete import p_one, p_open
+from headlab.scores.gates.training import Training as Training  # part of what a caller of ladder needs
+from headlab.scores.gates.training import break_even, gated_heads
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

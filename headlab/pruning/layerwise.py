@@ -1,6 +1,6 @@
 """Michel's two tables: every head alone, and every layer reduced to its best head chosen on other examples.
 
-Masks within one layer are measured by replay (headlab.attention.replay) where the model allows it.
+Masks within one layer are measured by replay (headlab.attention.change.replay) where the model allows it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headlab.attention.replay import replay_of
-from headlab.errors import DataError, unknown_name
+from headlab.attention.change.replay import replay_of
+from headlab.base.errors import DataError, unknown_name
+from headlab.metrics import metric
 from headlab.pruning.significance import adjusted, paired_bootstrap, paired_p
 from headlab.scores import require_one_model
-from headlab.scores._losses import batch_name
-from headlab.tasks.metrics import metric
+from headlab.scores.measures.losses import batch_name
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
-    from headlab.models.batch import Batch
+    from headlab.models.texts.batch import Batch
     from headlab.tasks import Task
 
 ALPHA = 0.05

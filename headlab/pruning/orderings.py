@@ -9,8 +9,8 @@ from typing import overload
 import numpy as np
 import pandas as pd
 
-from headlab.attention.masks import KINDS, HeadId
-from headlab.errors import UsageError, unknown_name
+from headlab.base.errors import UsageError, unknown_name
+from headlab.base.masks import KINDS, HeadId
 from headlab.pruning.budgets import Budget, budget_size, budget_text
 
 WITHIN = {"model": [], "layer": ["kind", "layer"], "kind": ["kind"]}

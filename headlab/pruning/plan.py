@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headlab.attention.masks import HeadMask
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
+from headlab.base.masks import HeadMask
 from headlab.pruning.budgets import Budget, budget_text, parse_budgets
 from headlab.pruning.orderings import Ordering, order
 from headlab.scores import matched_random, score

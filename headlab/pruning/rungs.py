@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from headlab.errors import UsageError
-from headlab.pruning.evaluations import FOLDER, MaskedRun, read_run, run_key, write_run
-from headlab.scores._gates import Gates, LearnedGates, Training, trained_gates
-from headlab.scores._gates_exact_k import ExactKGates
-from headlab.scores._gates_hard_concrete import HardConcreteGates
-from headlab.scores._losses import batching
-from headlab.tables import to_json, write_atomically
-from headlab.tasks.metrics import metric
+from headlab.base.errors import UsageError
+from headlab.metrics import metric
+from headlab.runs.evaluations import FOLDER, MaskedRun, read_run, run_key, write_run
+from headlab.runs.tables import to_json, write_atomically
+from headlab.scores.gates.exact_k import ExactKGates
+from headlab.scores.gates.hard_concrete import HardConcreteGates
+from headlab.scores.gates.training import Gates, LearnedGates, Training, trained_gates
+from headlab.scores.measures.losses import batching
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from headlab.errors import HeadlabError
+from headlab.base.errors import HeadlabError
 
 if TYPE_CHECKING:
-    from headlab.tasks.metrics import Metric
+    from headlab.metrics import Metric
 
 RESAMPLES = 1000
 LEVEL = 0.95

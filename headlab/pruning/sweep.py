@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from headlab.attention.masks import ABLATIONS, HeadMask
-from headlab.errors import UsageError, unknown_name
+from headlab.base.errors import UsageError, unknown_name
+from headlab.base.masks import ABLATIONS, HeadMask
+from headlab.metrics import metric
 from headlab.pruning.budgets import Budget
 from headlab.pruning.compensation import compensated
-from headlab.pruning.evaluations import MaskedRun, examples_table, read_run, run_key, write_run
 from headlab.pruning.orderings import Ordering
 from headlab.pruning.plan import Cell, plan
 from headlab.pruning.significance import paired_bootstrap
 from headlab.pruning.training import Finetuning, finetuned
+from headlab.runs.evaluations import MaskedRun, examples_table, read_run, run_key, write_run
+from headlab.runs.tables import SWEEP_COLUMNS, save_table
 from headlab.scores import require_one_model
-from headlab.scores._losses import batching
-from headlab.tables import SWEEP_COLUMNS, save_table
-from headlab.tasks.metrics import metric
+from headlab.scores.measures.losses import batching
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from headlab.attention.masks import HeadMask
-from headlab.attention.seam import evaluating
-from headlab.errors import UsageError
-from headlab.scores._gates_weights import in_seeded_order, load_batches, require_steps, trainable, weights_restored
+from headlab.attention.reach.seam import evaluating
+from headlab.base.errors import UsageError
+from headlab.base.masks import HeadMask
+from headlab.scores.gates.weights import in_seeded_order, load_batches, require_steps, trainable, weights_restored
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlab.errors import DataError
-from headlab.report.maps import AttentionMap
-from headlab.report.tokens import readable_tokens
-from headlab.tables import HEAD_INDEX, to_json, write_atomically
+from headlab.base.errors import DataError
+from headlab.runs.maps import AttentionMap
+from headlab.runs.readable_tokens import readable_tokens
+from headlab.runs.tables import HEAD_INDEX, to_json, write_atomically
 
 
 def to_bertviz(maps: Sequence[AttentionMap], text: int | None = None) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def to_circuitsvis(maps: Sequence[AttentionMap], text: int | None = None) -> dic
 
     Raises DataError for maps whose queries and keys are different tokens, which circuitsvis cannot show.
     """
-    from headlab.tables import head_names
+    from headlab.runs.tables import head_names
 
     shown = _of_text(maps, text)
     if any(list(m.query_tokens) != list(shown[0].key_tokens) for m in shown):

@@ -10,8 +10,8 @@ import pandas as pd
 
 from headlab.report.figures.grid import require_heads
 from headlab.report.figures.style import COLOURS, PALE
-from headlab.report.maps import AttentionMap
-from headlab.report.runs import Run
+from headlab.runs.maps import AttentionMap
+from headlab.runs.stored_run import Run
 
 HEIGHT = 760  # CSS pixels of the inline page
 
@@ -35,7 +35,7 @@ def show(heads: pd.DataFrame | None = None, maps: Sequence[AttentionMap] = (), *
 def heads_html(heads: pd.DataFrame | None = None, maps: Sequence[AttentionMap] = (), *,
                sweep: pd.DataFrame | None = None, title: str = "heads", height: int = HEIGHT) -> str:  # fmt: skip
     """The same as HTML: an inline frame that holds its page, shares nothing with the notebook and loads nothing."""
-    from headlab.report.page import render
+    from headlab.report.page.page import render
 
     table = None if heads is None else require_heads(heads)
     page = render([Run(title, Path("."), table, sweep, maps=list(maps))], embedded=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlab.errors import unknown_name
+from headlab.base.errors import unknown_name
 from headlab.report.definitions import BOUNDS, STATISTICS, define
 from headlab.report.figures import (
     attention_grid,
@@ -31,11 +31,11 @@ from headlab.report.figures import (
 from headlab.report.figures.by_layer import MASSES
 from headlab.report.figures.clusters import divergences
 from headlab.report.figures.style import FORMATS
-from headlab.report.maps import AttentionMap
-from headlab.report.runs import Run, find_runs, read_run
+from headlab.report.page.summary_sweep import basis
 from headlab.report.series import training_series
-from headlab.report.summary_sweep import basis
-from headlab.tables import HEAD_INDEX, head_names, label_columns, score_columns
+from headlab.runs.maps import AttentionMap
+from headlab.runs.stored_run import Run, find_runs, read_run
+from headlab.runs.tables import HEAD_INDEX, head_names, label_columns, score_columns
 
 MOST_MAPS = 12  # in one grid
 LEARNED = {"hard_concrete", "exact_k"}  # strategies whose cuts are points of a front rather than of a curve

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from headlab.errors import UsageError
-from headlab.scores._controls import matched_random as matched_random
+from headlab.base.errors import UsageError
 from headlab.scores._names import SCORES as SCORES
 from headlab.scores._names import check_settings, settings_of
 from headlab.scores._names import free_suffix as free_suffix
 from headlab.scores._names import require_score as require_score
 from headlab.scores._names import variants as variants
+from headlab.scores.measures.controls import matched_random as matched_random
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

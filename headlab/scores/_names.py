@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headlab.errors import UsageError, unknown_name
-from headlab.registry import Registry
+from headlab.base.errors import UsageError, unknown_name
+from headlab.base.registry import Registry
 
 SCORES = Registry("headlab.scores", "score")
 COMMON = ("heads", "task", "split", "ablation", "seed", "progress", "table")  # what `score` itself hands over

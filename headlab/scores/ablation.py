@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headlab.errors import UsageError, unknown_name
-from headlab.scores._leave_one_out import Journal, LeftOut, all_rises
-from headlab.scores._searches import WANTED, check_search, race, screen
+from headlab.base.errors import UsageError, unknown_name
+from headlab.scores.measures.leave_one_out import Journal, LeftOut, all_rises
+from headlab.scores.measures.searches import WANTED, check_search, race, screen
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlab.attention.block_passes import show_blocks
-from headlab.attention.seam import AttentionCall
-from headlab.attention.sites import Site
-from headlab.attention.slopes import key_tokens, output_slopes, query_tokens, require_projections
-from headlab.attention.streaming import Block
-from headlab.errors import UnsupportedModelError, UsageError
-from headlab.scores._losses import Mean, batches_of
+from headlab.attention.change.output_gradients import key_tokens, output_slopes, query_tokens, require_projections
+from headlab.attention.observe.block_passes import show_blocks
+from headlab.attention.reach.blocks import Block
+from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.sites import Site
+from headlab.base.errors import UnsupportedModelError, UsageError
+from headlab.scores.measures.losses import Mean, batches_of
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
-    from headlab.models.batch import Batch
+    from headlab.models.texts.batch import Batch
     from headlab.scores import Progress
     from headlab.tasks import Task
 

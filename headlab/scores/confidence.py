@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlab.attention.block_passes import show_blocks
-from headlab.attention.seam import AttentionCall
-from headlab.attention.sites import Site
-from headlab.attention.slopes import key_tokens, query_tokens
-from headlab.attention.streaming import Block
-from headlab.scores._gradients import sum_by_example
-from headlab.scores._losses import Mean, batches_of
+from headlab.attention.change.output_gradients import key_tokens, query_tokens
+from headlab.attention.observe.block_passes import show_blocks
+from headlab.attention.reach.blocks import Block
+from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.sites import Site
+from headlab.scores.measures.gradients import sum_by_example
+from headlab.scores.measures.losses import Mean, batches_of
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
-    from headlab.models.batch import Batch
+    from headlab.models.texts.batch import Batch
     from headlab.scores import Progress
     from headlab.tasks import Task
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headlab.scores._gates import STEPS, WEIGHTS_RATE, Training, trained_gates
-from headlab.scores._gates_exact_k import COLD, HOT, ExactKGates
+from headlab.scores.gates.exact_k import COLD, HOT, ExactKGates
+from headlab.scores.gates.training import STEPS, WEIGHTS_RATE, Training, trained_gates
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

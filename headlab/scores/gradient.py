@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headlab.scores._gradients import gate_gradients, layer_norms, token_gradients
-from headlab.scores._losses import Mean
+from headlab.scores.measures.gradients import gate_gradients, layer_norms, token_gradients
+from headlab.scores.measures.losses import Mean
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

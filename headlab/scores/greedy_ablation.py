@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headlab.attention.masks import HeadId
-from headlab.scores._losses import Losses
+from headlab.base.masks import HeadId
+from headlab.scores.measures.losses import Losses
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

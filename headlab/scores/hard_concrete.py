@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headlab.scores._gates import (
+from headlab.scores.gates.hard_concrete import HardConcreteGates
+from headlab.scores.gates.training import (
     LEARNING_RATE,
     STEPS,
     WEIGHTS_RATE,
@@ -15,7 +16,6 @@ from headlab.scores._gates import (
     trained_gates,
     warn_if_closed,
 )
-from headlab.scores._gates_hard_concrete import HardConcreteGates
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

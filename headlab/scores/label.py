@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headlab.errors import DataError
-from headlab.scores._losses import batches_of
+from headlab.base.errors import DataError
+from headlab.scores.measures.losses import batches_of
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

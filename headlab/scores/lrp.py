@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.relevance import relevance_rules
-from headlab.attention.slopes import output_slopes, query_tokens, require_projections
-from headlab.errors import UnsupportedModelError
-from headlab.scores._gradients import sum_by_example
-from headlab.scores._losses import Mean, batches_of
+from headlab.attention.change.output_gradients import output_slopes, query_tokens, require_projections
+from headlab.attention.change.relevance import relevance_rules
+from headlab.base.errors import UnsupportedModelError
+from headlab.scores.measures.gradients import sum_by_example
+from headlab.scores.measures.losses import Mean, batches_of
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
-    from headlab.models.batch import Batch
+    from headlab.models.texts.batch import Batch
     from headlab.scores import Progress
     from headlab.tasks import Task
 
@@ -30,7 +30,7 @@ def score(
     """Mean over examples of the relevance that the head's output has for minus the task's loss, (heads,).
 
     Relevance starts at the model's output as output times slope of minus the loss, or (`top-logit`, Voita's own) as
-    the largest logit of every real token, and is passed down by the rules of `headlab.attention.relevance`: the paper's
+    the largest logit of every real token, and is passed down by the rules of `relevance_rules`: the paper's
     w u / sum w u through linear layers and sums; softmax, norms and activations are not explained but taken as
     constant factors, as the paper ignores them. So attention weights get no relevance, only what they carry does. By
     default each example's values are divided by the layer's sum of sizes: a share of the layer, -1 to 1 (the

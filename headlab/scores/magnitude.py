@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from headlab.attention.value_weights import value_weights
-from headlab.errors import UnsupportedModelError
+from headlab.attention.change.value_weights import value_weights
+from headlab.base.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headlab.errors import UsageError
-from headlab.scores._losses import Losses
+from headlab.base.errors import UsageError
+from headlab.scores.measures.losses import Losses
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headlab.errors import UsageError
-from headlab.registry import Registry
+from headlab.base.errors import UsageError
+from headlab.base.registry import Registry
 
 if TYPE_CHECKING:
     from headlab.models import Checkpoint
-    from headlab.tasks._evaluation import Evaluation as Evaluation
-    from headlab.tasks._task import Task as Task
+    from headlab.tasks.running.evaluation import Evaluation as Evaluation
+    from headlab.tasks.running.task import Task as Task
 
 TASKS = Registry("headlab.tasks", "task", hyphenated=True)
 
@@ -42,11 +42,11 @@ def task(name: str, model: str | Checkpoint, **options: Any) -> Task:
 def __getattr__(name: str) -> Any:
     """`Task` and `Evaluation` on first use, since their modules import torch."""
     if name == "Task":
-        from headlab.tasks._task import Task
+        from headlab.tasks.running.task import Task
 
         return Task
     if name == "Evaluation":
-        from headlab.tasks._evaluation import Evaluation
+        from headlab.tasks.running.evaluation import Evaluation
 
         return Evaluation
     raise AttributeError(f"module 'headlab.tasks' has no attribute {name!r}")

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headlab.errors import DataError, UsageError
-from headlab.models.batch import Batch
-from headlab.tasks._evaluation import evaluating
-from headlab.tasks._labelled import labelled_examples, read_labelled
-from headlab.tasks._splits import limited
-from headlab.tasks._task import Loaded, Task
-from headlab.tasks._verdict import mean_by_example, verdict
+from headlab.base.errors import DataError, UsageError
+from headlab.models.texts.batch import Batch
+from headlab.tasks.data.labelled import labelled_examples, read_labelled
+from headlab.tasks.data.splits import limited
+from headlab.tasks.running.evaluation import evaluating
+from headlab.tasks.running.task import Loaded, Task
+from headlab.tasks.running.verdict import mean_by_example, verdict
 
 
 class Classification(Task):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headlab.errors import DataError
-from headlab.models.batch import Batch
-from headlab.tasks._likelihood import require_causal, row_sums, token_budget
-from headlab.tasks._records import TEXT_NAMES, digest, files, open_table, read_text, suffix, written_text
-from headlab.tasks._rows import Example, window_rows
-from headlab.tasks._task import Loaded, Task
+from headlab.base.errors import DataError
+from headlab.models.texts.batch import Batch
+from headlab.tasks.data.records import TEXT_NAMES, digest, files, open_table, read_text, suffix, written_text
+from headlab.tasks.running.likelihood import require_causal, row_sums, token_budget
+from headlab.tasks.running.rows import Example, window_rows
+from headlab.tasks.running.task import Loaded, Task
 
 _WINDOW, _WINDOW_OWN = 512, 128  # tokens; the package's own text is short, and intervals need many windows
 
@@ -61,7 +61,7 @@ class LanguageModelling(Task):
     def _text(self) -> tuple[str, str, str]:
         source = self.options.data
         if source is None:
-            from headlab.models.demo import demo_prose
+            from headlab.models.demo.texts import demo_prose
 
             text = "\n\n".join(demo_prose())
             return text, "demo:prose", digest([text])

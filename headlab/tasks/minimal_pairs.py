@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headlab.errors import DataError
-from headlab.models.batch import Batch
-from headlab.tasks._likelihood import require_causal, row_sums, token_budget
-from headlab.tasks._records import Table, digest, open_table, written_text
-from headlab.tasks._rows import Example, window_rows
-from headlab.tasks._splits import limited
-from headlab.tasks._task import Loaded, Task
-from headlab.tasks._verdict import n_in
+from headlab.base.errors import DataError
+from headlab.models.texts.batch import Batch
+from headlab.tasks.data.records import Table, digest, open_table, written_text
+from headlab.tasks.data.splits import limited
+from headlab.tasks.running.likelihood import require_causal, row_sums, token_budget
+from headlab.tasks.running.rows import Example, window_rows
+from headlab.tasks.running.task import Loaded, Task
+from headlab.tasks.running.verdict import n_in
 
 _GOOD, _BAD = "sentence_good", "sentence_bad"
 _PARADIGM = ("uid", "paradigm", "phenomenon")
@@ -82,7 +82,7 @@ class MinimalPairs(Task):
     def _table(self) -> tuple[Table, str, str]:
         if self.options.data is not None:
             return open_table(self.options.data)
-        from headlab.models.demo import demo_minimal_pairs
+        from headlab.models.demo.texts import demo_minimal_pairs
 
         rows: list[dict[str, object]] = [dict(row) for row in demo_minimal_pairs()]
         places = [f"demo pair {place}" for place in range(len(rows))]

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headlab.errors import CheckpointError, DataError, UsageError
-from headlab.models.batch import Batch
-from headlab.tasks._evaluation import as_numbers, evaluating
-from headlab.tasks._labelled import LabelledTexts, labelled_examples, read_labelled
-from headlab.tasks._rows import Example, collate, grouped
-from headlab.tasks._splits import limited
-from headlab.tasks._task import Loaded, Task
-from headlab.tasks._verdict import sum_by_example, verdict
+from headlab.base.errors import CheckpointError, DataError, UsageError
+from headlab.models.texts.batch import Batch
+from headlab.tasks.data.labelled import LabelledTexts, labelled_examples, read_labelled
+from headlab.tasks.data.splits import limited
+from headlab.tasks.running.evaluation import as_numbers, evaluating
+from headlab.tasks.running.rows import Example, collate, grouped
+from headlab.tasks.running.task import Loaded, Task
+from headlab.tasks.running.verdict import sum_by_example, verdict
 
 _STRENGTH = 0.1  # scikit-learn's C: features are many and texts few
 

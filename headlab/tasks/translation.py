@@ -13,21 +13,21 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from headlab.errors import DataError, UsageError, unknown_name
-from headlab.models.batch import Batch
+from headlab.base.errors import DataError, UsageError, unknown_name
+from headlab.metrics._overlap import Overlap
 from headlab.models.decoding import Decoding, generate, require_decodable
-from headlab.models.parallel import demo_pairs
-from headlab.tasks._evaluation import Evaluation, Progress, device_of, evaluating
-from headlab.tasks._languages import languages, pair_of_name
-from headlab.tasks._likelihood import target_sums, token_budget
-from headlab.tasks._options import Options
-from headlab.tasks._pairs import collate, encode
-from headlab.tasks._parallel import Parallel, read_pairs, read_testset, read_together
-from headlab.tasks._rows import Example, Row
-from headlab.tasks._splits import limited
-from headlab.tasks._task import Loaded, Task
-from headlab.tasks._translations import FOLDER, Translated, Translations
-from headlab.tasks.metrics._overlap import Overlap
+from headlab.models.demo.parallel import demo_pairs
+from headlab.models.texts.batch import Batch
+from headlab.tasks.data.languages import languages, pair_of_name
+from headlab.tasks.data.parallel import Parallel, read_pairs, read_testset, read_together
+from headlab.tasks.data.splits import limited
+from headlab.tasks.running.evaluation import Evaluation, Progress, device_of, evaluating
+from headlab.tasks.running.likelihood import target_sums, token_budget
+from headlab.tasks.running.options import Options
+from headlab.tasks.running.pairs import collate, encode
+from headlab.tasks.running.rows import Example, Row
+from headlab.tasks.running.task import Loaded, Task
+from headlab.tasks.running.translations import FOLDER, Translated, Translations
 
 WARNINGS = ("length_ratio", "empty_outputs", "unfinished")
 REFERENCE = ("nll", "next_token_accuracy")  # from the references alone, without decoding

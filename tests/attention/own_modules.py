@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headlab.models.batch import Batch, Tokens
+from headlab.models.texts.batch import Batch, Tokens
 
 WIDTH, HEADS, VOCABULARY = 16, 4, 40
 

@@ -12,7 +12,7 @@ import torch
 from tiny_models import FAMILIES, FIRST, PAD, SEPARATOR, VOCABULARY, WORDS, family_of, projections
 from torch import nn
 
-from headlab.models.batch import Batch, Tokens
+from headlab.models.texts.batch import Batch, Tokens
 
 STATISTICS = (
     "entropy", "entropy_norm", "max_weight", "first_mass", "separator_mass",

@@ -12,11 +12,11 @@ from test_masked import output_of, replace_slice, some_mask
 from tiny_models import FAMILIES, projections, tiny_model
 from torch import nn
 
-from headlab.attention.donors import Donors
-from headlab.attention.edits import ABLATIONS
+from headlab.attention.change.donors import Donors
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.errors import DataError, UnsupportedModelError, UsageError
+from headlab.attention.reach.projections import ABLATIONS
+from headlab.base.errors import DataError, UnsupportedModelError, UsageError
+from headlab.base.masks import HeadMask
 
 SAME = ["bert", "gpt2", "llama", "t5", "bart"]  # encoder, decoder, GQA, two encoder-decoders
 

@@ -13,9 +13,9 @@ from tiny_models import FAMILIES, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headlab.attention.heads import Heads
-from headlab.attention.streaming import BLOCK_BYTES
-from headlab.errors import DataError, UsageError
-from headlab.models.batch import Batch
+from headlab.attention.reach.blocks import BLOCK_BYTES
+from headlab.base.errors import DataError, UsageError
+from headlab.models.texts.batch import Batch
 
 LABELS = ["previous_token", "positional", "separator", "broad", "sink"]
 
@@ -104,7 +104,7 @@ def one_layer(name: str) -> dict:
 
 
 def test_sums_do_not_grow_with_the_number_of_texts() -> None:
-    from headlab.attention.observation import Observation
+    from headlab.attention.observe.observation import Observation
     from headlab.labels import load_label
 
     labels = [load_label(name) for name in ("positional", "positional_argmax", "sink", "local", "vertical")]

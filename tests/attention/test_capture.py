@@ -8,7 +8,7 @@ from reference import eager_maps, sample_batches
 from tiny_models import FAMILIES, tiny_model
 
 from headlab.attention.heads import Heads
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
 
 
 @pytest.mark.parametrize("name", FAMILIES)

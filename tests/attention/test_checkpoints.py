@@ -13,8 +13,8 @@ from reference import STATISTICS, best_offset, eager_maps, head_norms, head_pool
 from tiny_models import CHECKPOINTS, projections, rows_of_head
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.models.batch import Batch, Tokens
+from headlab.base.masks import HeadMask
+from headlab.models.texts.batch import Batch, Tokens
 
 pytestmark = pytest.mark.demo
 

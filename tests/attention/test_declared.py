@@ -13,8 +13,8 @@ from torch import nn
 
 import headlab
 from headlab import DeclaredSite, HeadMask, Heads
-from headlab.errors import HeadlabError, ProofError, UnsupportedModelError, UsageError
-from headlab.models.batch import Batch
+from headlab.base.errors import HeadlabError, ProofError, UnsupportedModelError, UsageError
+from headlab.models.texts.batch import Batch
 
 LENGTHS = (9, 6, 4)
 

@@ -12,8 +12,8 @@ from tiny_models import FAMILIES, projections, rows_of_head, tiny_model
 from torch import nn
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.errors import ProofError, UnsupportedModelError, UsageError
+from headlab.base.errors import ProofError, UnsupportedModelError, UsageError
+from headlab.base.masks import HeadMask
 
 ONE_CALL = [name for name, family in FAMILIES.items() if family.shared_calls == 1]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlab.attention.masks import HeadId, HeadMask, head_name, parse_heads
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
+from headlab.base.masks import HeadId, HeadMask, head_name, parse_heads
 
 
 class Shape:

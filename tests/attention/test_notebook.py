@@ -10,8 +10,8 @@ from reference import sample_batches
 from tiny_models import tiny_model
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
+from headlab.base.masks import HeadMask
 
 
 def test_heads_show_one_square_each_and_what_was_proven() -> None:

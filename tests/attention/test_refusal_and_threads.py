@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.errors import ProofError, UnsupportedModelError, UsageError
+from headlab.base.errors import ProofError, UnsupportedModelError, UsageError
+from headlab.base.masks import HeadMask
 
 
 @pytest.mark.parametrize("name", BYPASSING)

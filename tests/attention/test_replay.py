@@ -18,10 +18,10 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from headlab.attention import replay as engine
+from headlab.attention.change import replay as engine
+from headlab.attention.change.replay import Replay, replay_of
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.attention.replay import Replay, replay_of
+from headlab.base.masks import HeadMask
 
 
 def token_losses(model, batch) -> torch.Tensor:

@@ -10,8 +10,8 @@ from scipy import stats
 from tiny_models import tiny_model
 
 from headlab.attention.heads import Heads
-from headlab.attention.running import REPLICATES, RunningSums, poisson_weights
-from headlab.attention.statistics import TextSums
+from headlab.attention.observe.running_sums import REPLICATES, RunningSums, poisson_weights
+from headlab.attention.observe.statistics import TextSums
 from headlab.labels import load_label
 
 LENGTHS = (9, 12, 5, 7, 6, 8, 11, 10, 14, 7, 9, 13, 6, 8, 10, 12)

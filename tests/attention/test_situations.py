@@ -20,9 +20,9 @@ from tiny_models import FAMILIES, projections, rows_of_head, tiny_model
 from torch import nn
 
 from headlab import HeadMask, Heads
-from headlab.errors import CheckpointError, UnsupportedModelError
+from headlab.base.errors import CheckpointError, UnsupportedModelError
 from headlab.models import open_model
-from headlab.models.batch import Batch
+from headlab.models.texts.batch import Batch
 
 # What observing in half precision may differ by from single precision on tiny random models: statistics absolutely
 # (nats and tokens, masses), outputs of masked models relative to their largest value.

@@ -11,8 +11,8 @@ from reference import STATISTICS, Pool, eager_maps, head_norms, head_pool, sampl
 from tiny_models import FAMILIES, tiny_model
 
 from headlab.attention.heads import Heads
-from headlab.attention.views import OWN_EAGER
-from headlab.models.batch import Batch
+from headlab.attention.reach.views import OWN_EAGER
+from headlab.models.texts.batch import Batch
 
 COLUMNS = [name + suffix for name in (*STATISTICS, "output_norm") for suffix in ("", "_words")]
 CHANCES = {"previous_token": "prev_mass", "next_token": "next_mass", "self": "self_mass",
@@ -78,7 +78,7 @@ def test_unpadded_texts_take_the_path_without_a_mask() -> None:
 @pytest.mark.parametrize("name", ["llama", "bert", "gemma2"])
 def test_texts_of_several_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 16 queries: statistics at the seams of blocks, offsets that reach into the block before."""
-    from headlab.attention import streaming
+    from headlab.attention.reach import blocks as streaming
 
     monkeypatch.setattr(streaming, "BLOCK_BYTES", 1)
     model = tiny_model(name)

@@ -14,9 +14,9 @@ from own_modules import HEADS, WIDTH, OwnEncoder, encoder_batch, seeded, tokens
 from torch import Tensor, nn
 
 from headlab import DeclaredSite, HeadMask, Heads
-from headlab.attention.torch_modules import opened
-from headlab.errors import UnsupportedModelError, UsageError
-from headlab.models.batch import Batch
+from headlab.attention.reach.multihead import opened
+from headlab.base.errors import UnsupportedModelError, UsageError
+from headlab.models.texts.batch import Batch
 
 LENGTHS = (9, 6, 4)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headlab.errors import UsageError
-from headlab.models.tiny import tiny_config, tiny_model
+from headlab.base.errors import UsageError
+from headlab.testing.tiny.models import tiny_config, tiny_model
 
 
 @pytest.mark.parametrize(

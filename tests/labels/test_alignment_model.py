@@ -8,10 +8,10 @@ import torch
 from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration
 
 from headlab.attention.heads import Heads
-from headlab.attention.observation import subject_of
+from headlab.attention.observe.observation import subject_of
 from headlab.labels import load_labels
 from headlab.models import Checkpoint
-from headlab.models.texts import text_batches
+from headlab.models.texts.encoding import text_batches
 
 
 def tiny_translator(folder: Path) -> Checkpoint:

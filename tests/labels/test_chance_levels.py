@@ -13,8 +13,8 @@ from reference import make_batch
 from scipy import stats
 from tiny_models import FIRST, SEPARATOR
 
-from headlab.attention.copying import _shares
 from headlab.attention.heads import Heads
+from headlab.attention.observe.copying import _shares
 from headlab.labels import Evidence, KeyClass, Label, default_labels, label_columns, load_label
 
 LENGTH = 5

@@ -12,7 +12,7 @@ from planted_maps import FAR, at_offset, everywhere, on_first, on_separators, pl
 from reference import make_batch, random_text
 
 from headlab.attention.heads import Heads
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
 from headlab.labels import default_labels, load_label, load_labels
 
 

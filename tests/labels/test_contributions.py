@@ -8,10 +8,10 @@ import torch
 from reference import sample_batches
 from tiny_models import tiny_model
 
+from headlab.attention.change.key_gradients import key_gradients
 from headlab.attention.heads import Heads
-from headlab.attention.key_gradients import key_gradients
 from headlab.labels import load_label
-from headlab.models.batch import Batch
+from headlab.models.texts.batch import Batch
 
 
 def values_of(model, batch: Batch) -> list[torch.Tensor]:

@@ -12,9 +12,9 @@ from planted_maps import everywhere, on_first, planted
 from reference import make_batch, random_text
 
 from headlab.attention.heads import Heads
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
 from headlab.models import open_model
-from headlab.models.windows import token_windows
+from headlab.models.texts.windows import token_windows
 
 
 def test_sink_share_decides_for_each_text_alone() -> None:

@@ -12,16 +12,16 @@ import torch
 
 import headlab
 from headlab.attention.heads import Heads
-from headlab.attention.observation import subject_of
-from headlab.errors import UsageError
+from headlab.attention.observe.observation import subject_of
+from headlab.base.errors import UsageError
 from headlab.labels import default_labels, load_labels
-from headlab.labels._needle import Haystacks
-from headlab.labels._repeated import RepeatedTokens
-from headlab.models.batch import Batch, Tokens
-from headlab.models.planted import KINDS, planted_heads, planted_model, write_planted
-from headlab.models.planted_language import LENGTH, PERIOD, planted_texts
-from headlab.models.planted_truth import LABELS, UNDEFINED
-from headlab.models.texts import text_batches
+from headlab.labels.inputs.needle import Haystacks
+from headlab.labels.inputs.repeated import RepeatedTokens
+from headlab.models.planted.language import LENGTH, PERIOD, planted_texts
+from headlab.models.planted.models import KINDS, planted_heads, planted_model, write_planted
+from headlab.models.planted.truth import LABELS, UNDEFINED
+from headlab.models.texts.batch import Batch, Tokens
+from headlab.models.texts.encoding import text_batches
 
 OWN_INPUT = ["copying", "duplicate_token", "induction", "retrieval", "syntactic"]
 SEEDS = (0, 1, 2, 3, 4)

@@ -12,10 +12,10 @@ from headlab.attention.heads import Heads
 from headlab.labels import default_labels, load_labels
 from headlab.labels.syntactic import Treebank
 from headlab.models import Checkpoint, open_model
-from headlab.models.batch import Batch, Tokens
-from headlab.models.demo import demo_prose
+from headlab.models.demo.texts import demo_prose
 from headlab.models.random_weights import random_weights
-from headlab.models.texts import text_batches
+from headlab.models.texts.batch import Batch, Tokens
+from headlab.models.texts.encoding import text_batches
 
 TEXTS = [sentence + "." for paragraph in demo_prose() for sentence in paragraph.split(". ")][:60]
 

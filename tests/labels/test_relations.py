@@ -13,8 +13,8 @@ from scipy.spatial.distance import jensenshannon
 from tiny_models import VOCABULARY, tiny_model
 
 from headlab.attention.heads import Heads
-from headlab.attention.relations import clusters, head_distances, layers_hold_together, layout, random_texts
-from headlab.errors import UsageError
+from headlab.attention.observe.similarity import clusters, head_distances, layers_hold_together, layout, random_texts
+from headlab.base.errors import UsageError
 
 
 def test_divergence_is_symmetric_bounded_and_zero_for_a_head_and_itself() -> None:

@@ -9,8 +9,8 @@ from planted_maps import FAR, everywhere, on_first, planted, texts_of
 from tiny_models import tiny_model
 
 from headlab.attention.heads import Heads
-from headlab.attention.observation import subject_of
-from headlab.labels._repeated import RepeatedTokens
+from headlab.attention.observe.observation import subject_of
+from headlab.labels.inputs.repeated import RepeatedTokens
 
 LABELS = ["induction", "duplicate_token", "copying"]
 

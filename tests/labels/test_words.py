@@ -11,15 +11,15 @@ import torch
 from planted_maps import at_offset, everywhere, planted, texts_of
 
 from headlab.attention.heads import Heads
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
 from headlab.labels import Label, load_labels
-from headlab.labels._word_pairs import Instance, as_extra, with_offsets
 from headlab.labels.alignment import _instances as alignment_instances
+from headlab.labels.inputs.word_pairs import Instance, as_extra, with_offsets
 from headlab.labels.syntactic import labels as syntactic
-from headlab.models.alignments import alignment_error_rate, read_alignments
-from headlab.models.batch import Batch, Tokens
-from headlab.models.conllu_text import read_conllu
-from headlab.models.mentions import read_mentions
+from headlab.models.texts.alignments import alignment_error_rate, read_alignments
+from headlab.models.texts.batch import Batch, Tokens
+from headlab.models.texts.mentions import read_mentions
+from headlab.models.texts.treebanks import read_conllu
 
 # Two sentences' worth of trouble: a comment, a multiword token, an empty node, a missing head, a lone surface.
 TROUBLE = """# text = I don't know.
@@ -123,7 +123,9 @@ def test_sum_to_a_word_and_mean_from_its_pieces(
     monkeypatch: pytest.MonkeyPatch, causal: bool, first_piece: bool
 ) -> None:
     """Clark et al. 2019: to a word the sum over its pieces, from it the mean (the shipped code: its first piece)."""
-    monkeypatch.setattr("headlab.attention.streaming.BLOCK_BYTES", 1)  # blocks of 16 rows: words across their borders
+    monkeypatch.setattr(
+        "headlab.attention.reach.blocks.BLOCK_BYTES", 1
+    )  # blocks of 16 rows: words across their borders
     words = [word_pieces(70, 0), word_pieces(41, 1)]
     instances = []
     for text, places in enumerate(words):
@@ -176,7 +178,7 @@ def test_a_label_must_hold_on_both_halves_and_on_enough_instances() -> None:
 
 def test_a_treebank_on_a_real_tokenizer(tiny_classifier: Path, tmp_path: Path) -> None:
     from headlab.models import open_model
-    from headlab.models.texts import text_batches
+    from headlab.models.texts.encoding import text_batches
 
     sentence = "\n".join(f"{i}\t{w}\t_\t_\t_\t_\t{h}\t{r}\t_\t_" for i, w, h, r in
                          [(1, "the", 2, "det"), (2, "cat", 3, "nsubj"), (3, "sleeps", 0, "root")])  # fmt: skip

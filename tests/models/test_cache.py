@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from headlab.errors import CheckpointError
-from headlab.models.cache import build_once, cache_folder
+from headlab.base.errors import CheckpointError
+from headlab.models.demo.cache import build_once, cache_folder
 
 BUILDER = """
 import os, sys, time
 from pathlib import Path
-from headlab.models.cache import build_once
+from headlab.models.demo.cache import build_once
 
 def build(folder):
     with open(os.environ["HEADLAB_LOG"], "a") as log:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from headlab.errors import CheckpointError
+from headlab.base.errors import CheckpointError
 from headlab.models import demo_models, open_model
-from headlab.models.demo import demo_minimal_pairs, demo_prose
-from headlab.models.demo_checkpoints import DEMO_CHECKPOINTS, require_packages
+from headlab.models.demo.checkpoints import DEMO_CHECKPOINTS, require_packages
+from headlab.models.demo.texts import demo_minimal_pairs, demo_prose
 
 
 def test_the_list_needs_no_torch() -> None:

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
 from headlab.models import open_model
-from headlab.models.demo import DATA, demo_minimal_pairs, demo_prose, demo_sentences
-from headlab.models.minimal_pairs import PARADIGMS, minimal_pairs
+from headlab.models.demo.minimal_pairs import PARADIGMS, minimal_pairs
+from headlab.models.demo.texts import DATA, demo_minimal_pairs, demo_prose, demo_sentences
 
 
 def test_sentences_are_many_balanced_and_different() -> None:
@@ -79,7 +79,7 @@ def test_a_linear_probe_learns_the_sentences_from_minilm() -> None:
     import torch
     from sklearn.linear_model import LogisticRegression
 
-    from headlab.models.texts import text_batches
+    from headlab.models.texts.encoding import text_batches
 
     checkpoint = open_model("demo:minilm", purpose="features")
     texts, labels = zip(*demo_sentences(), strict=True)

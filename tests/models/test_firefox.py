@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.errors import CheckpointError
+from headlab.base.errors import CheckpointError
+from headlab.base.masks import HeadMask
 from headlab.models import open_model
-from headlab.models.demo_checkpoints import student_weights
-from headlab.models.firefox import EXPECTED, load_student
-from headlab.models.firefox_binary import read_marian
-from headlab.models.firefox_decoding import greedy, translate
-from headlab.models.firefox_student import FirefoxStudent
-from headlab.models.texts import text_batches
+from headlab.models.demo.checkpoints import student_weights
+from headlab.models.demo.firefox.binary import read_marian
+from headlab.models.demo.firefox.decoding import greedy, translate
+from headlab.models.demo.firefox.opening import EXPECTED, load_student
+from headlab.models.demo.firefox.student import FirefoxStudent
+from headlab.models.texts.encoding import text_batches
 
 VOCABULARY, WIDTH, INNER, HEADS, ENCODER, DECODER = 40, 16, 24, 4, 2, 1
 Item = tuple[str, int, tuple[int, ...], bytes]

@@ -8,7 +8,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
-from headlab.models.onnx_tagger import graph_weights  # noqa: E402
+from headlab.models.demo.onnx_tagger import graph_weights  # noqa: E402
 
 GENERATOR = np.random.default_rng(0)
 

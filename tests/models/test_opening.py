@@ -13,7 +13,7 @@ from transformers import BertForMaskedLM, BertModel, RobertaConfig, RobertaModel
 from transformers.utils import logging
 
 import headlab
-from headlab.errors import CheckpointError, HeadlabError, UsageError
+from headlab.base.errors import CheckpointError, HeadlabError, UsageError
 from headlab.models import open_model
 from headlab.models.checkpoint import token_limit
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from headlab.models.opening import open_model
-from headlab.models.places import blank_words, token_places
-from headlab.models.texts import encode_texts
-from headlab.models.words import WordText
+from headlab.models.texts.encoding import encode_texts
+from headlab.models.texts.places import blank_words, token_places
+from headlab.models.texts.words import WordText
 
 pytestmark = pytest.mark.demo
 opened = functools.cache(open_model)

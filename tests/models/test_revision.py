@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertModel
 
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
 from headlab.models import open_model
 
 

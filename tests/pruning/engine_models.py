@@ -12,7 +12,7 @@ from torch.nn import functional
 from transformers import BartConfig, BartForConditionalGeneration, BertConfig, BertForSequenceClassification
 
 from headlab.attention.heads import Heads
-from headlab.models.batch import Batch, Tokens
+from headlab.models.texts.batch import Batch, Tokens
 
 
 def tokens(ids: torch.Tensor, valid: torch.Tensor) -> Tokens:

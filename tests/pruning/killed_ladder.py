@@ -9,7 +9,7 @@ from pathlib import Path
 from planted_seven import PlantedTask, SevenHeads, planted
 
 from headlab.pruning.ladder import Ladder, ladder
-from headlab.scores._gates import Training
+from headlab.scores.gates.training import Training
 
 LEVELS = (0.0, 0.02, 0.2)
 STEPS = 12

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headlab.attention.declared import DeclaredSite
 from headlab.attention.heads import Heads
-from headlab.models.batch import Batch, Tokens
+from headlab.attention.reach.declared import DeclaredSite
+from headlab.models.texts.batch import Batch, Tokens
 
 NAMES = ("useful", "redA", "redB", "dead", "harmful", "const", "noise")
 HEADS = {name: ("encoder", *((0, i) if i < 4 else (1, i - 4))) for i, name in enumerate(NAMES)}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from engine_models import tiny_bart, tiny_bert
 
-from headlab.attention.masks import HeadId, HeadMask
+from headlab.base.masks import HeadId, HeadMask
 from headlab.pruning.orderings import order
 from headlab.pruning.sweep import sweep
 from headlab.scores import score

@@ -14,10 +14,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.pruning.evaluations import read_run
+from headlab.base.masks import HeadMask
 from headlab.pruning.orderings import order
 from headlab.pruning.sweep import sweep
+from headlab.runs.evaluations import read_run
 from headlab.scores import score
 from headlab.tasks.lm import TASK as LanguageModelling
 from headlab.tasks.minimal_pairs import TASK as MinimalPairs

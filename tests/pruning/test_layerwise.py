@@ -13,20 +13,20 @@ from scipy import stats
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
+from headlab.base.masks import HeadMask
+from headlab.metrics import metric
 from headlab.pruning.areas import curve_areas, effect_correlation, rank_stability
 from headlab.pruning.compensation import compensated, folded_biases
-from headlab.pruning.journal import Journal
 from headlab.pruning.layerwise import one_head_per_layer, require_enough, single_heads
 from headlab.pruning.orderings import order
 from headlab.pruning.plan import plan
 from headlab.pruning.significance import adjusted, paired_p
 from headlab.pruning.sweep import sweep
 from headlab.pruning.training import Finetuning
+from headlab.runs.journal import Journal
+from headlab.runs.tables import load_table
 from headlab.scores import score
-from headlab.tables import load_table
-from headlab.tasks.metrics import metric
 
 
 class StatisticsTask(RandomTask):

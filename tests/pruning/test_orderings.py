@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlab.attention.masks import HeadId
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
+from headlab.base.masks import HeadId
 from headlab.pruning.budgets import budget_size, budget_text, parse_budgets
 from headlab.pruning.orderings import order
 

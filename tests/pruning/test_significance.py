@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from headlab.errors import HeadlabError
+from headlab.base.errors import HeadlabError
+from headlab.metrics import metric
 from headlab.pruning import significance
 from headlab.pruning.significance import paired_bootstrap
-from headlab.tasks.metrics import metric
 
 ACCURACY, PERPLEXITY = metric("accuracy"), metric("perplexity")
 

@@ -15,13 +15,13 @@ import pytest
 from killed_sweep import run_sweep
 from planted_seven import HEADS, N, is_removed, planted
 
-from headlab.attention.masks import HeadMask
-from headlab.errors import HeadlabError, UsageError
-from headlab.pruning.evaluations import read_run, run_key
+from headlab.base.errors import HeadlabError, UsageError
+from headlab.base.masks import HeadMask
 from headlab.pruning.orderings import order
 from headlab.pruning.sweep import sweep
+from headlab.runs.evaluations import read_run, run_key
+from headlab.runs.tables import SWEEP_COLUMNS, load_table, save_table
 from headlab.scores import score
-from headlab.tables import SWEEP_COLUMNS, load_table, save_table
 
 
 def same_tables(first: pd.DataFrame, second: pd.DataFrame) -> None:

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from headlab.base.errors import UsageError
 from headlab.cli import run
 from headlab.cli.sweep_options import SweepOptions
-from headlab.errors import UsageError
 
 
 @pytest.fixture()
@@ -115,7 +115,7 @@ def test_a_table_to_compare_with_is_read_before_anything_is_measured(
 
 
 def test_a_report_shows_what_single_heads_cost(tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys):
-    from headlab.report.runs import find_runs
+    from headlab.runs.stored_run import find_runs
 
     out = tmp_path / "run"
     assert run(command(tiny_classifier, sentences, out, "--single")) == 0

@@ -18,13 +18,13 @@ from planted_seven import HEADS, planted
 
 import headlab
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
+from headlab.base.masks import HeadMask
 from headlab.pruning.ladder import ladder
 from headlab.pruning.training import Finetuning, finetuned
 from headlab.report import figures
-from headlab.scores._gates import Training, by_layer
-from headlab.tables import SWEEP_COLUMNS, load_table
+from headlab.runs.tables import SWEEP_COLUMNS, load_table
+from headlab.scores.gates.training import Training, by_layer
 
 
 def same_ladders(first, second) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlab.report.maps import AttentionMap, save_maps
-from headlab.report.page import write_report
-from headlab.tables import HEAD_INDEX, SWEEP_COLUMNS, save
+from headlab.report.page.page import write_report
+from headlab.runs.maps import AttentionMap, save_maps
+from headlab.runs.tables import HEAD_INDEX, SWEEP_COLUMNS, save
 
 sys.path.append(str(Path(__file__).parent))  # for browser.py
 

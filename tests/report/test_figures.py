@@ -19,7 +19,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
 from headlab.report.figures import (
     ONE_COLUMN,
     TWO_COLUMNS,
@@ -32,7 +32,7 @@ from headlab.report.figures import (
 from headlab.report.figures.curve import random_band
 from headlab.report.figures.heat import short_number
 from headlab.report.figures.labels import cell_text, legend_keys
-from headlab.report.maps import AttentionMap
+from headlab.runs.maps import AttentionMap
 
 
 def drawn_image(figure: Figure, panel: int = 0) -> np.ndarray:
@@ -336,7 +336,7 @@ def test_settings_of_the_user_stay(encoder_heads: pd.DataFrame) -> None:
 
 def test_no_display_is_needed_and_no_backend_is_chosen(tmp_path: Path) -> None:
     code = (
-        "import sys, pandas as pd, headlab.report.figures as f; from headlab.tables import HEAD_INDEX\n"
+        "import sys, pandas as pd, headlab.report.figures as f; from headlab.runs.tables import HEAD_INDEX\n"
         "t = pd.DataFrame({'x': [1.]}, index=pd.MultiIndex.from_tuples([('encoder', 0, 0)], names=HEAD_INDEX))\n"
         "f.save_figure(f.heat_map(t, 'x'), sys.argv[1]); assert 'matplotlib.pyplot' not in sys.modules"
     )

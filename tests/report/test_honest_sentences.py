@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlab.report.compare import compare_runs
 from headlab.report.figures import pruning_curve
 from headlab.report.figures.curve import value_interval
+from headlab.report.page.compare import compare_runs
+from headlab.report.page.summary import compare_sentences, summarize
 from headlab.report.pictures import pictures
-from headlab.report.runs import find_runs
 from headlab.report.series import curve_series
-from headlab.report.summary import compare_sentences, summarize
-from headlab.tables import write_meta
+from headlab.runs.stored_run import find_runs
+from headlab.runs.tables import write_meta
 
 Write = Callable[..., Path]
 

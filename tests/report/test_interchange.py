@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from headlab.errors import DataError
-from headlab.report.compare import correlations, label_changes, rank_correlation, score_agreement, shared_labels
+from headlab.base.errors import DataError
 from headlab.report.interchange import (
     by_kv_group,
     from_kv_groups,
@@ -23,9 +22,10 @@ from headlab.report.interchange import (
     write_duo,
     write_retrieval,
 )
-from headlab.report.maps import AttentionMap, load_maps, save_maps
 from headlab.report.notebook import mask_html, show
-from headlab.report.quantise import BUDGET, floor_of, pack, pack_all, unpack
+from headlab.report.page.compare import correlations, label_changes, rank_correlation, score_agreement, shared_labels
+from headlab.report.page.quantise import BUDGET, floor_of, pack, pack_all, unpack
+from headlab.runs.maps import AttentionMap, load_maps, save_maps
 
 ALL = [("encoder", layer, head) for layer in range(2) for head in range(3)]
 

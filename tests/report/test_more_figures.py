@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 from scipy.spatial.distance import jensenshannon
 
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
 from headlab.report.figures import (
     cluster_map,
     cost_bars,
@@ -24,7 +24,7 @@ from headlab.report.figures import (
 )
 from headlab.report.figures.clusters import divergences, scaled
 from headlab.report.figures.pareto import pareto_front
-from headlab.report.maps import AttentionMap
+from headlab.runs.maps import AttentionMap
 
 
 def test_model_view_puts_each_map_in_its_place(fake: SimpleNamespace) -> None:

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from headlab.report.interchange import to_bertviz, to_circuitsvis
-from headlab.report.maps import load_maps, save_maps
+from headlab.runs.maps import load_maps, save_maps
 
 ALL = [("encoder", layer, head) for layer in range(2) for head in range(3)]
 TOKENS = ["[CLS]", "a", "b"]

@@ -15,13 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlab.errors import DataError, UsageError
-from headlab.report import page, web
-from headlab.report.page import write_report
+from headlab.base.errors import DataError, UsageError
+from headlab.report import web
+from headlab.report.page import page
+from headlab.report.page.page import write_report
+from headlab.report.page.summary import number, summarize
 from headlab.report.pictures import write_figures
-from headlab.report.runs import find_runs
-from headlab.report.summary import number, summarize
-from headlab.tables import SWEEP_COLUMNS, read_meta, save_table, write_meta
+from headlab.runs.stored_run import find_runs
+from headlab.runs.tables import SWEEP_COLUMNS, read_meta, save_table, write_meta
 
 Write = Callable[..., Path]
 

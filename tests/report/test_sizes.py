@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlab.report.maps import AttentionMap, save_maps
-from headlab.report.page import write_report
+from headlab.report.page.page import write_report
+from headlab.runs.maps import AttentionMap, save_maps
 
 Write = Callable[..., Path]
 WITHOUT_TORCH = """

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 
-from headlab.errors import DataError
-from headlab.report.maps import AttentionMap, load_maps, save_maps
-from headlab.report.tokens import readable_tokens
+from headlab.base.errors import DataError
+from headlab.runs.maps import AttentionMap, load_maps, save_maps
+from headlab.runs.readable_tokens import readable_tokens
 
 
 @pytest.mark.parametrize(

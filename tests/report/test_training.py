@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from browser import Opened
 
-from headlab.report.page import write_report
+from headlab.report.page.page import write_report
 from headlab.report.pictures import write_figures
-from headlab.tables import write_meta
+from headlab.runs.tables import write_meta
 
 HEADS = [("decoder", layer, head) for layer in range(2) for head in range(2)]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headlab.errors import DataError
-from headlab.report.maps import AttentionMap, Places, load_maps, save_maps
-from headlab.report.word_maps import word_map, word_maps
+from headlab.base.errors import DataError
+from headlab.runs.maps import AttentionMap, Places, load_maps, save_maps
+from headlab.runs.word_maps import word_map, word_maps
 
 TOKENS = ["[CLS]", "un", "##tie", "it", "[SEP]"]
 OFFSETS = [None, (0, 2), (2, 5), (6, 8), None]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny_tasks import SHAPES, tiny
 
-from headlab.attention.masks import HeadMask
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
+from headlab.base.masks import HeadMask
 from headlab.scores import SCORES, score, standard_errors, variants
 
 QUICK = {"shapley": {"permutations": 2, "exact": False}, "hard_concrete": {"steps": 4}, "exact_k": {"steps": 4}}

@@ -11,12 +11,12 @@ import torch
 from planted_seven import HEADS, NAMES, planted
 from tiny_tasks import tiny
 
-from headlab.attention.masks import HeadMask
-from headlab.errors import DataError, UsageError
-from headlab.scores import _gates as gates
+from headlab.base.errors import DataError, UsageError
+from headlab.base.masks import HeadMask
 from headlab.scores import score
-from headlab.scores._gates_exact_k import ExactKGates, soft_top_k, top_k
-from headlab.scores._gates_hard_concrete import HardConcreteGates, p_one, p_open, resting, sample
+from headlab.scores.gates import training as gates
+from headlab.scores.gates.exact_k import ExactKGates, soft_top_k, top_k
+from headlab.scores.gates.hard_concrete import HardConcreteGates, p_one, p_open, resting, sample
 
 
 def by_name(values) -> dict[str, float]:

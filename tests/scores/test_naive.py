@@ -14,11 +14,11 @@ from tiny_models import projections, tiny_model
 from tiny_tasks import SHAPES, tiny
 from torch import nn
 
+from headlab.attention.change.output_gradients import output_slopes
+from headlab.attention.change.relevance import relevance_rules
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.attention.relevance import relevance_rules
-from headlab.attention.slopes import output_slopes
-from headlab.errors import UnsupportedModelError
+from headlab.base.errors import UnsupportedModelError
+from headlab.base.masks import HeadMask
 from headlab.scores import matched_random, score, standard_errors
 
 FAMILY = {"decoder": "llama", "classifier": "bert", "encoder-decoder": "bart"}

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from headlab.base.errors import UsageError
 from headlab.cli.list_names import entries
-from headlab.errors import UsageError
 from headlab.scores import SCORES, require_score, variants
 from headlab.scores._names import settings_of
 

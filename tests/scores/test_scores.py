@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from planted_seven import HEADS, NAMES, is_removed, planted
 
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
 from headlab.scores import score
 
 # Zero ablation and Michel's I_h over all 2,000 examples, computed independently with numpy.

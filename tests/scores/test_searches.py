@@ -8,10 +8,10 @@ import torch
 from engine_models import RandomTask, tiny_bert
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
+from headlab.base.masks import HeadMask
 from headlab.scores import score, standard_errors
-from headlab.scores._searches import _interval, _rounds
+from headlab.scores.measures.searches import _interval, _rounds
 
 
 class ManyTexts(RandomTask):

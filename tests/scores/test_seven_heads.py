@@ -12,8 +12,8 @@ import torch
 from planted_seven import HEADS, NAMES
 from planted_seven import planted as seven
 
-from headlab.attention.masks import HeadMask
-from headlab.errors import UnsupportedModelError, UsageError
+from headlab.base.errors import UnsupportedModelError, UsageError
+from headlab.base.masks import HeadMask
 from headlab.scores import score, standard_errors
 
 BASE, PAIR, TOTAL = 0.0096, 0.1666, 1.587

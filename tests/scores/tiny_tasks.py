@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import BertConfig, BertForSequenceClassification
 
 from headlab.attention.heads import Heads
-from headlab.models.batch import Batch
+from headlab.models.texts.batch import Batch
 
 SHAPES = ("decoder", "classifier", "encoder-decoder")
 

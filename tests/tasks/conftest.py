@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from headlab.models.checkpoint import Checkpoint
-from headlab.models.special_tokens import adds
+from headlab.models.texts.special_tokens import adds
 
 WORDS = [f"w{number}" for number in range(60)]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<s>", "</s>"]

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from headlab.models.checkpoint import Checkpoint, token_limit
-from headlab.models.special_tokens import adds
+from headlab.models.texts.special_tokens import adds
 
 WORDS = [f"w{number}" for number in range(24)]
 FAMILIES = ("marian", "bart", "t5", "nllb", "mbart")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
 from headlab.tasks import task
 
 NAMES = ["sad", "glad", "mixed"]

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from headlab.errors import CheckpointError
+from headlab.base.errors import CheckpointError
 from headlab.tasks import task
 
 pytestmark = pytest.mark.demo

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from headlab.errors import CheckpointError, DataError, UsageError
-from headlab.models.texts import encode_texts
+from headlab.base.errors import CheckpointError, DataError, UsageError
+from headlab.models.texts.encoding import encode_texts
 from headlab.tasks import task
-from headlab.tasks._likelihood import first_choice
+from headlab.tasks.running.likelihood import first_choice
 
 
 def by_hand(checkpoint, text: str, size: int) -> tuple[float, float, int]:

@@ -10,10 +10,10 @@ import warnings
 import numpy as np
 import pytest
 
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
+from headlab.metrics import METRICS, metric
 from headlab.tasks import TASKS, Task, task
-from headlab.tasks._splits import limited, split_positions, spread
-from headlab.tasks.metrics import METRICS, metric
+from headlab.tasks.data.splits import limited, split_positions, spread
 
 
 def test_known_values():
@@ -107,7 +107,7 @@ def test_a_limit_takes_the_first_of_every_group():
 
 def test_listing_tasks_and_metrics_loads_no_torch():
     code = (
-        "import sys; from headlab.tasks import TASKS; from headlab.tasks.metrics import METRICS\n"
+        "import sys; from headlab.tasks import TASKS; from headlab.metrics import METRICS\n"
         "names = TASKS.names() + METRICS.names(); assert 'lm' in names and 'perplexity' in names\n"
         "assert TASKS.summary('lm'); print('torch' in sys.modules)"
     )

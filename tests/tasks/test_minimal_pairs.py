@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
 from headlab.tasks import task
 
 

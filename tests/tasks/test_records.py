@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from headlab.errors import DataError, UsageError
-from headlab.tasks._labelled import read_labelled
-from headlab.tasks._options import Options
-from headlab.tasks._records import open_table
+from headlab.base.errors import DataError, UsageError
+from headlab.tasks.data.labelled import read_labelled
+from headlab.tasks.data.records import open_table
+from headlab.tasks.running.options import Options
 
 RECORDS = [("a good film", "1"), ('it says "no" , twice', "0"), ("émigré ☃", "1")]
 

@@ -14,14 +14,14 @@ import sacrebleu
 import torch
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
+from headlab.base.masks import HeadMask
+from headlab.metrics import metric
 from headlab.pruning.orderings import order
 from headlab.pruning.significance import _weights, paired_bootstrap
 from headlab.pruning.sweep import sweep
 from headlab.scores import score
 from headlab.tasks import task, translation
-from headlab.tasks.metrics import metric
 
 sys.path.insert(0, str(Path(__file__).parent))
 from seq2seq_models import FAMILIES, WORDS, checkpoint
@@ -181,7 +181,7 @@ def random_sentences(rng: np.random.Generator, n: int) -> list[str]:
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
 def test_a_bootstrap_resample_scores_as_sacrebleu_scores_its_sentences(name):
-    from headlab.tasks.metrics._overlap import Overlap
+    from headlab.metrics._overlap import Overlap
 
     rng = np.random.default_rng(1)
     scorer = {"bleu": sacrebleu.BLEU, "chrf": sacrebleu.CHRF, "ter": sacrebleu.TER}[name]()
@@ -199,7 +199,7 @@ def test_the_paired_bootstrap_agrees_with_sacrebleus_own():
     import pandas as pd
     from sacrebleu.significance import PairedTest
 
-    from headlab.tasks.metrics._overlap import Overlap
+    from headlab.metrics._overlap import Overlap
 
     rng = np.random.default_rng(2)
     references, worse = random_sentences(rng, 60), random_sentences(rng, 60)

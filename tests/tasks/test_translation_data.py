@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from headlab.errors import DataError, UsageError
-from headlab.models.parallel import demo_pairs
+from headlab.base.errors import DataError, UsageError
+from headlab.models.demo.parallel import demo_pairs
 from headlab.tasks import task
-from headlab.tasks._languages import pair_of_name
-from headlab.tasks._parallel import read_pairs, read_testset, read_together
-from headlab.tasks._translations import Translated, Translations
+from headlab.tasks.data.languages import pair_of_name
+from headlab.tasks.data.parallel import read_pairs, read_testset, read_together
+from headlab.tasks.running.translations import Translated, Translations
 
 sys.path.insert(0, str(Path(__file__).parent))
 from seq2seq_models import checkpoint

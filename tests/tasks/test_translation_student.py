@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
+from headlab.base.masks import HeadMask
 from headlab.models import open_model
 from headlab.models.decoding import Decoding, generate
-from headlab.models.firefox_decoding import translate
-from headlab.models.firefox_student import FirefoxStudent, StudentConfig
+from headlab.models.demo.firefox.decoding import translate
+from headlab.models.demo.firefox.student import FirefoxStudent, StudentConfig
 from headlab.tasks import task
 
 ROOT = Path(__file__).parent.parent.parent

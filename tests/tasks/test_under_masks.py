@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headlab.attention.heads import Heads
-from headlab.attention.masks import HeadMask
+from headlab.base.masks import HeadMask
 from headlab.tasks import task
 
 

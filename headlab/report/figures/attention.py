@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import FuncFormatter
 
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
 from headlab.report.figures.grid import ticks
 from headlab.report.figures.style import TWO_COLUMNS, figure_of, new_figure, plain, styled
-from headlab.report.maps import AttentionMap
-from headlab.report.tokens import readable_tokens
-from headlab.tables import head_names
+from headlab.runs.maps import AttentionMap
+from headlab.runs.readable_tokens import readable_tokens
+from headlab.runs.tables import head_names
 
 LEAST_FONT = 3.0  # points; below, tokens give way to positions
 LONGEST_TOKEN = 12  # characters

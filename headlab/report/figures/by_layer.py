@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headlab.errors import DataError, unknown_name
+from headlab.base.errors import DataError, unknown_name
 from headlab.report.definitions import define
 from headlab.report.figures.grid import by_kind, require_heads
 from headlab.report.figures.style import COLOURS, ONE_COLUMN, figure_of, new_figure, styled

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import xlogy
 
-from headlab.errors import DataError
+from headlab.base.errors import DataError
 from headlab.report.definitions import define
 from headlab.report.figures.labels import carried_labels, legend_keys
 from headlab.report.figures.style import GREY, ONE_COLUMN, figure_of, new_figure, styled
-from headlab.report.maps import AttentionMap
-from headlab.tables import HEAD_INDEX, head_names, label_columns
+from headlab.runs.maps import AttentionMap
+from headlab.runs.tables import HEAD_INDEX, head_names, label_columns
 
 
 @styled

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
 from headlab.report.figures.style import COLOURS, ONE_COLUMN, figure_of, new_figure, styled
 
 TITLES = {

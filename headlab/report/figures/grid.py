@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from headlab.errors import DataError, UsageError
+from headlab.base.errors import DataError, UsageError
 from headlab.report.figures.style import ONE_COLUMN, PALE, TWO_COLUMNS, figure_of, new_figure
-from headlab.tables import HEAD_INDEX
+from headlab.runs.tables import HEAD_INDEX
 
 KINDS = ("encoder", "decoder", "cross")
 

@@ -12,7 +12,7 @@ from matplotlib.colors import LogNorm, Normalize, TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from headlab.errors import DataError, unknown_name
+from headlab.base.errors import DataError, unknown_name
 from headlab.report.definitions import define
 from headlab.report.figures.grid import (
     as_matrix,

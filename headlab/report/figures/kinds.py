@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlab.errors import UsageError
+from headlab.base.errors import UsageError
 from headlab.report.definitions import define
 from headlab.report.figures.curve import MARKERS, bound_axis, share_removed, value_interval
 from headlab.report.figures.metric_rows import metric_rows

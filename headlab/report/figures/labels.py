@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from headlab.errors import DataError, unknown_name
+from headlab.base.errors import DataError, unknown_name
 from headlab.report.definitions import define
 from headlab.report.figures.grid import by_kind, cell_width, finish, hatch, panels, require_heads, write_in_cell
 from headlab.report.figures.style import COLOURS, MORE_COLOURS, PALE, is_dark, styled
-from headlab.tables import label_columns
+from headlab.runs.tables import label_columns
 
 # The labels that come with headlab keep their colour and mark from figure to figure.
 _KNOWN = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from headlab.errors import DataError, unknown_name
+from headlab.base.errors import DataError, unknown_name
 
 
 def metric_rows(sweep: pd.DataFrame, metric: str | None) -> tuple[str, pd.DataFrame]:

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from headlab.errors import DataError
+from headlab.base.errors import DataError
 from headlab.report.figures.grid import ticks
 from headlab.report.figures.style import ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled
-from headlab.report.maps import AttentionMap
+from headlab.runs.maps import AttentionMap
 
 PIXELS = 48  # along one side of a small map; longer texts show the largest weight of each block
 GAP = 3

@@ -8,11 +8,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlab.errors import DataError, unknown_name
+from headlab.base.errors import DataError, unknown_name
 from headlab.report.definitions import define
 from headlab.report.figures.grid import require_heads
 from headlab.report.figures.style import COLOURS, GREY, ONE_COLUMN, figure_of, new_figure, styled
-from headlab.tables import head_names
+from headlab.runs.tables import head_names
 
 
 @styled

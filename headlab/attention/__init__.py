@@ -1,0 +1,1 @@
+"""How a model is looked at: the only part that knows how attention runs."""

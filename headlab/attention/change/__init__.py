@@ -1,0 +1,1 @@
+"""Alter what heads do: gates, ablations, donors, gradients, replay."""

@@ -1,0 +1,161 @@
+"""Slices of a few real texts, from which removed heads take theirs: resample ablation."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headlab.attention.reach import seam
+from headlab.attention.reach.projections import edits_at_projections, per_head
+from headlab.attention.reach.sites import Site
+from headlab.base.errors import DataError, UnsupportedModelError
+from headlab.models.texts.batch import Batch, Tokens
+
+if TYPE_CHECKING:
+    from headlab.attention.heads import Heads
+
+N_DONORS = 16
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a running pass reads: a digest of each row's real tokens, and which tokens are real, (row, token)."""
+
+    digests: tuple[bytes, ...]
+    source: Tensor
+    target: Tensor | None
+
+    def side(self, kind: str) -> Tensor:
+        """Real tokens on the query side of a kind of attention."""
+        return self.source if self.target is None or kind == "encoder" else self.target
+
+
+def rows_of(model: nn.Module, arguments: Sequence[Any], named: Mapping[str, Any]) -> Rows | None:
+    """The rows of a forward call; None where it gets no token ids, or not those of a whole text."""
+    parameters = inspect.signature(model.forward).parameters
+    given = dict(zip(parameters, arguments, strict=False)) | dict(named)
+    ids = given.get("input_ids")
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or any(map(_tokens_before, given.values())):
+        return None
+    source = _real(given.get("attention_mask"), ids)
+    wanted = given.get("decoder_input_ids")
+    wanted = given.get("labels") if wanted is None and "decoder_input_ids" in parameters else wanted
+    target = _real(given.get("decoder_attention_mask"), wanted) if isinstance(wanted, Tensor) else None
+    digests = tuple(_digest(row[real]) for row, real in zip(ids.cpu(), source.cpu(), strict=True))
+    return Rows(digests, source, target)
+
+
+def _tokens_before(value: Any) -> int:
+    """How many tokens of the text have gone before in earlier passes, if the value is a cache that knows them."""
+    length = getattr(value, "get_seq_length", None)  # the argument's name differs between models and versions
+    return int(length()) if callable(length) else 0
+
+
+def _real(mask: Any, ids: Tensor) -> Tensor:
+    if isinstance(mask, Tensor) and mask.shape == ids.shape:
+        return mask.bool()
+    return torch.ones_like(ids, dtype=torch.bool)
+
+
+def _digest(ids: Tensor) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(ids.numpy(), dtype=np.int64).tobytes(), digest_size=8).digest()
+
+
+@dataclass
+class _Donor:
+    """One text: where it comes from, and its slices (real token, head, value_dim) by (kind, layer)."""
+
+    digest: bytes
+    example: int
+    slices: dict[tuple[str, int], Tensor]
+
+
+class Donors:
+    """A few real texts whose slices stand in for those of removed heads.
+
+    A row gets its donor by a hash of the seed and of its own tokens, never itself nor a row of its own example, so
+    that batches and padding do not matter; the same donor serves all heads and layers. The row's t-th real token
+    takes the slice of the donor's t-th; where the donor is shorter it starts again from its first token.
+    """
+
+    def __init__(self, donors: Sequence[_Donor], owners: Mapping[bytes, int], seed: int) -> None:
+        self.donors, self.owners, self.seed = list(donors), dict(owners), seed
+
+    def __len__(self) -> int:
+        return len(self.donors)
+
+    def donor_of(self, digest: bytes) -> int:
+        """The donor of a row, by the digest of its real tokens."""
+        own = self.owners.get(digest)
+        allowed = [i for i, donor in enumerate(self.donors) if donor.digest != digest and donor.example != own]
+        return allowed[_rank(digest, self.seed, b"donor") % len(allowed)]
+
+    def slices(self, site: Site, heads: Tensor, rows: Rows | None) -> Tensor:
+        """What stands in for the slices `heads` (..., head, value_dim) of the pass that reads `rows`."""
+        if rows is None or heads.numel() != rows.side(site.kind).numel() * site.n_heads * site.value_dim:
+            raise UnsupportedModelError("Resample ablation finds another text for each text by its token ids, and this "
+                                        "pass does not show those of a whole text (as in generation).",
+                                        "Use zero, mean or uniform ablation here.")  # fmt: skip
+        real = rows.side(site.kind)
+        place = (real.long().cumsum(1) - 1).clamp_min(0)  # (row, token)
+        filled = []
+        for digest, here in zip(rows.digests, place, strict=True):
+            given = self.donors[self.donor_of(digest)].slices[site.key].to(heads)
+            filled.append(given[here.to(given.device) % len(given)])
+        return torch.stack(filled).reshape(heads.shape)
+
+
+def _rank(digest: bytes, seed: int, purpose: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(digest + purpose + str(seed).encode(), digest_size=8).digest(), "big")
+
+
+def find_donors(heads: Heads, batches: Iterable[Batch], n: int = N_DONORS, seed: int = 0) -> Donors:
+    """`n` texts by the seed, whatever the order and the batches they come in, with their slices in every layer.
+
+    Raises DataError for fewer than 2 different examples, UnsupportedModelError for inputs without token ids.
+    """
+    chosen: dict[bytes, _Donor] = {}
+    owners: dict[bytes, int] = {}
+    for batch in batches:
+        here = batch.to(heads.device)
+        rows = rows_of(heads.model, (), here.inputs)
+        if rows is None:
+            raise UnsupportedModelError(f"{type(heads.model).__name__} gets no input_ids, by which resample ablation "
+                                        "tells texts apart.", "Use zero, mean or uniform ablation.")  # fmt: skip
+        examples = batch.examples or tuple(range(len(owners), len(owners) + len(batch)))
+        owners |= {digest: owner for digest, owner in zip(rows.digests, examples, strict=True) if digest not in owners}
+        best = sorted({*chosen, *rows.digests}, key=lambda digest: _rank(digest, seed, b"choice"))[:n]
+        new = [row for row, digest in enumerate(rows.digests) if digest in best and digest not in chosen]
+        if new:
+            slices = _slices_of(heads, here, new)
+            chosen |= {
+                rows.digests[row]: _Donor(rows.digests[row], owners[rows.digests[row]], slices[row]) for row in new
+            }
+        chosen = {digest: donor for digest, donor in chosen.items() if digest in best}
+    if len({donor.example for donor in chosen.values()}) < 2:
+        raise DataError(f"Resample ablation takes a head's output from another example, and there are {len(owners)} "
+                        "different texts.", "Give at least 2 examples with different texts.")  # fmt: skip
+    ordered = sorted(chosen.values(), key=lambda donor: _rank(donor.digest, seed, b"choice"))
+    return Donors(ordered, owners, seed)
+
+
+def _slices_of(heads: Heads, batch: Batch, rows: Sequence[int]) -> dict[int, dict[tuple[str, int], Tensor]]:
+    """Slices (real token, head, value_dim) of some rows of a batch, by row and by (kind, layer)."""
+    found: dict[int, dict[tuple[str, int], Tensor]] = {row: {} for row in rows}
+
+    def keep(site: Site, entering: Tensor) -> None:
+        tokens: Tokens = batch.source if site.kind == "encoder" or batch.target is None else batch.target
+        slices = per_head(entering, site).reshape(*tokens.ids.shape, site.n_heads, site.value_dim)
+        for row in rows:
+            found[row][site.key] = slices[row][tokens.valid[row]].clone()
+
+    with torch.no_grad(), seam.evaluating(heads.model), edits_at_projections(heads.model, heads.sites, keep):
+        heads.forward(batch)
+    return found

@@ -1,0 +1,73 @@
+"""Which rows of which weight matrix make a head's values: found by comparing numbers, not by names of parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from headlab.attention.reach import seam
+from headlab.attention.reach.example import example_batch
+from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.sites import Site
+from headlab.attention.reach.views import site_handler
+from headlab.base.errors import UnsupportedModelError
+from headlab.models.texts.batch import Batch
+
+if TYPE_CHECKING:
+    from headlab.attention.heads import Heads
+
+Key = tuple[str, int]
+
+
+def value_weights(heads: Heads, batch: Batch | None = None) -> dict[Key, Tensor]:
+    """W_V of every head, (head, width in, value_dim) by (kind, layer): values are its input times this (plus a bias).
+
+    On an example every value column is looked for among the columns that the linear layers of the model returned in
+    that pass; equal numbers on all tokens name the row of the weight. Query heads that share values share W_V. Raises
+    UnsupportedModelError where values are seen nowhere or are not what a linear layer returned.
+    """
+    batch = example_batch(heads.model) if batch is None else batch.to(heads.device)
+    returned: list[tuple[nn.Module, Tensor]] = []
+    found: dict[Key, Tensor] = {}
+
+    def look(site: Site, call: AttentionCall) -> None:
+        if call.weights is None:
+            found[site.key] = _weights_of(site, call, returned)
+
+    handler = site_handler(heads.sites, look, heads.view)
+    linear = [m for m in heads.model.modules() if isinstance(m, (nn.Linear, Conv1D))]
+    hooks = [m.register_forward_hook(lambda m, args, out: returned.append((m, out.detach()))) for m in linear]
+    try:
+        with torch.no_grad(), seam.evaluating(heads.model), heads.view.engage(heads.model, handler):
+            heads.forward(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for site in heads.sites:
+        if site.key not in found:
+            raise UnsupportedModelError(f"The values of {site.name} are not seen, only its attention.",
+                                        "Use magnitude, without :value-output.")  # fmt: skip
+    return found
+
+
+def _weights_of(site: Site, call: AttentionCall, returned: list[tuple[nn.Module, Tensor]]) -> Tensor:
+    """W_V of one layer, (head, width in, value_dim)."""
+    value = call.value.detach().transpose(1, 2)  # (row, key, kv_head, value_dim)
+    columns = value.reshape(-1, value.shape[2] * value.shape[3])
+    for module, output in reversed(returned):  # a layer's own come last
+        seen = output.reshape(-1, output.shape[-1])
+        if seen.shape[0] != columns.shape[0] or seen.shape[1] < columns.shape[1]:
+            continue
+        gap = torch.cdist(columns.T.double(), seen.T.double())  # (value column, output column)
+        best, place = gap.min(1)
+        equal = best <= 1e-5 * columns.double().norm(dim=0).clamp_min(1e-6)
+        if equal.all() and len(set(place.tolist())) == len(best):
+            plain = cast(Tensor, module.weight).detach()
+            weight = plain if isinstance(module, Conv1D) else plain.T  # (width in, width out)
+            chosen = weight[:, place].float().reshape(weight.shape[0], *value.shape[2:]).transpose(0, 1)
+            return chosen.repeat_interleave(site.n_heads // value.shape[2], 0)
+    raise UnsupportedModelError(f"The values of {site.name} are not what a linear layer returned.",
+                                "Use magnitude, without :value-output.")  # fmt: skip

@@ -1,0 +1,1 @@
+"""Read attention: blocks, statistics, words, sums over texts."""

@@ -1,0 +1,1 @@
+"""What every part rests on: errors, head names and masks, the plugin registry."""

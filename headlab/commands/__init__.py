@@ -1,0 +1,1 @@
+"""Each command as a request and a function, without printing."""

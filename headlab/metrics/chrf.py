@@ -1,0 +1,37 @@
+"""chrF2 (Popović 2015) as sacrebleu computes it, 0 to 100."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headlab.metrics import Metric, Sums
+from headlab.metrics._overlap import COLUMNS
+
+_BETA = 2
+
+
+def _chrf(sums: Sums) -> np.ndarray:
+    """Precision and recall are averaged over the orders that occur on both sides, then combined."""
+    stacked = [np.asarray(sums[column], dtype=np.float64) for column in COLUMNS["chrf"]]
+    precision, recall, orders = (np.zeros_like(stacked[0]) for _ in range(3))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for found, reference, matched in zip(stacked[0::3], stacked[1::3], stacked[2::3], strict=True):
+            both = (found > 0) & (reference > 0)
+            precision += np.where(both, matched / found, 0.0)
+            recall += np.where(both, matched / reference, 0.0)
+            orders += both
+        precision, recall = (np.where(orders > 0, total / orders, 0.0) for total in (precision, recall))
+        score = (1 + _BETA**2) * precision * recall / ((_BETA**2 * precision) + recall)
+    score = np.where(precision + recall > 0, 100 * score, 0.0)
+    total = sum(stacked)
+    return np.where(np.isnan(total) | (total == 0), np.nan, score)  # of nothing there is no score
+
+
+METRIC = Metric(
+    name="chrf",
+    columns=COLUMNS["chrf"],
+    value=_chrf,
+    higher_is_better=True,
+    unit="chrF",
+    definition="sacrebleu's corpus chrF2: character n-grams up to 6, no word n-grams, beta 2",
+)

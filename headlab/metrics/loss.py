@@ -1,0 +1,14 @@
+"""Mean of the task's loss over examples: smoother than the main metric, so that single heads show."""
+
+from __future__ import annotations
+
+from headlab.metrics import Metric, ratio
+
+METRIC = Metric(
+    name="loss",
+    columns=("loss", "examples"),
+    value=lambda sums: ratio(sums["loss"], sums["examples"]),
+    higher_is_better=False,
+    unit="nats",
+    definition="mean over examples of the task's loss in nats",
+)

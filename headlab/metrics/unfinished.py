@@ -1,0 +1,14 @@
+"""Share of the outputs that the length limit cut off: a warning that decoding no longer ends by itself."""
+
+from __future__ import annotations
+
+from headlab.metrics import Metric, ratio
+
+METRIC = Metric(
+    name="unfinished",
+    columns=("unfinished", "decoded"),
+    value=lambda sums: ratio(sums["unfinished"], sums["decoded"]),
+    higher_is_better=False,
+    unit="share",
+    definition="outputs without an end token within the length limit / inputs that are not empty",
+)

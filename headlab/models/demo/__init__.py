@@ -1,0 +1,1 @@
+"""The demo checkpoints and the small texts that come with the package."""

@@ -1,0 +1,1 @@
+"""The translation students of Firefox as torch modules."""

@@ -1,0 +1,1 @@
+"""Models whose heads were set by hand, and the labels that they must carry."""

@@ -1,0 +1,1 @@
+"""What a model reads: texts as tokens, words and batches."""

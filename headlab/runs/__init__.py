@@ -1,0 +1,1 @@
+"""A run folder and all that lies in it."""

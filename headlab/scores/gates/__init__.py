@@ -1,0 +1,1 @@
+"""Gates that are learned: their distributions and their training."""

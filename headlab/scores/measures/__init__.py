@@ -1,0 +1,1 @@
+"""What scores are made of: losses under masks, gradients, searches."""

@@ -1,0 +1,1 @@
+"""Reading the data of tasks."""

@@ -1,0 +1,1 @@
+"""Running a task over a model."""

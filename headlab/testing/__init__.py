@@ -1,0 +1,1 @@
+"""For tests of headlab and of what users add to it."""

@@ -1,0 +1,1 @@
+"""A tiny model of any type that transformers knows, with random weights."""
