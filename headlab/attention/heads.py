@@ -59,6 +59,11 @@ class Heads:
         self._without_cache = self._runs_without_cache(example)
 
     @property
+    def subject(self) -> Heads:
+        """What observation, gradients, donors and replay work on."""
+        return self
+
+    @property
     def device(self) -> torch.device:
         """Where the model's inputs go."""
         return next((p.device for p in self.model.parameters() if not p.is_meta), torch.device("cpu"))

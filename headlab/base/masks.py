@@ -12,6 +12,7 @@ from headlab.base.errors import UsageError
 
 KINDS = ("encoder", "decoder", "cross")
 ABLATIONS = ("zero", "mean", "resample", "uniform")  # what may take the place of a removed head
+LayerKey = tuple[str, int]  # (kind, layer): names one attention layer
 _LETTER = {"encoder": "E", "decoder": "D", "cross": "X"}
 _KIND = {letter: kind for kind, letter in _LETTER.items()}
 _NAME = re.compile(r"^\s*([LEDX])(\d+)H(\d+)\s*$", re.IGNORECASE)

@@ -42,6 +42,19 @@ class Batch:
     def __len__(self) -> int:
         return self.source.ids.shape[0]
 
+    def queries(self, kind: str) -> Tokens:
+        """The tokens that a kind of attention (encoder, decoder, cross) looks from."""
+        return self.source if self.target is None or kind == "encoder" else self.target
+
+    def keys(self, kind: str) -> Tokens:
+        """The tokens that a kind of attention looks at."""
+        return self.source if self.target is None or kind in ("encoder", "cross") else self.target
+
+    @property
+    def sides(self) -> tuple[Tokens, ...]:
+        """Source, and target where there is one."""
+        return (self.source,) if self.target is None else (self.source, self.target)
+
     def to(self, device: torch.device | str) -> Batch:
         """The same batch with every tensor on another device."""
         return self._map(lambda tensor: tensor.to(device))
