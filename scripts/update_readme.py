@@ -29,7 +29,7 @@ def bench_capture() -> str:
     """What looking costs, as measured last."""
     table = pd.read_csv(ROOT / "results/bench_capture/bench_capture.csv")
     lines = [
-        "SmolLM2 (135M) on 2 cores, `python scripts/bench_capture.py`, median of 5 interleaved runs:", "",
+        "SmolLM2 (135M) on 2 cores, `python -m scripts.benchmarks.capture`, median of 5 interleaved runs:", "",
         "| tokens | way | times a plain SDPA forward | peak MB above it |", "|---|---|---|---|",
     ]  # fmt: skip
     lines += [f"| {r.tokens:,} | {r.way} | {r.times_sdpa:.2f} | {r.peak_mb_above_sdpa} |" for r in table.itertuples()]
@@ -42,7 +42,7 @@ def bench_sweep() -> str:
     table = table[table["times_faster"].notna()]
     lines = [
         "Every head left out alone; naive: a whole masked pass for each (CPU time on one thread,",
-        "`python scripts/bench_sweep.py`):", "",
+        "`python -m scripts.benchmarks.sweep`):", "",
         "| model, heads, examples | way | times faster | heads of all examples | of the 20 largest |",
         "|---|---|---|---|---|",
     ]  # fmt: skip
@@ -57,7 +57,8 @@ def which_heads() -> str:
     """What pruning by each score costs a classifier, best first, with the random orders among them."""
     table = pd.read_csv(ROOT / "results/prune_sst2/summary.csv")
     lines = [
-        "MiniLM fine-tuned on SST-2 (72 heads; `scripts/finetune_classifier.py`, then `scripts/prune_sst2.py`):",
+        "MiniLM fine-tuned on SST-2 (72 heads; `scripts/experiments/prune_sst2/finetune.py`, then",
+        "`scripts/experiments/prune_sst2/run.py`):",
         "drop in accuracy on texts that no score has seen; the interval of `random` is the widest of its orders':", "",
         "| order | mean drop, 10 to 90 % removed | drop with half of the heads | 95 % interval |", "|---|---|---|---|",
     ]  # fmt: skip

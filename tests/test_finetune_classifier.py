@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,20 +11,11 @@ from safetensors.torch import load_file
 import headlab
 from headlab.base.errors import UsageError
 from headlab.runs.tables import read_meta
-
-SCRIPT = Path(__file__).parent.parent / "scripts" / "finetune_classifier.py"
-
-
-@pytest.fixture
-def script():
-    spec = importlib.util.spec_from_file_location("finetune_classifier", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from scripts.experiments.prune_sst2 import finetune as script
 
 
 @pytest.fixture
-def options(script, tiny_classifier, tmp_path, monkeypatch):
+def options(tiny_classifier, tmp_path, monkeypatch):
     """Arguments for an output folder: 32 texts whose first word tells the label, 8 steps in all, saved every 2."""
 
     def made(out: str, *more: str):
@@ -38,13 +27,13 @@ def options(script, tiny_classifier, tmp_path, monkeypatch):
         given = ["--model", str(tiny_classifier), "--train", str(data), "--dev", str(data), "--out",
                  str(tmp_path / out), "--epochs", "2", "--batch-size", "8", "--learning-rate", "0.01",
                  "--save-every", "2", "--max-length", "32", *more]  # fmt: skip
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *given])
+        monkeypatch.setattr(sys, "argv", ["finetune.py", *given])
         return script.arguments()
 
     return made
 
 
-def test_a_stopped_training_ends_with_the_weights_of_an_undisturbed_one(script, options, monkeypatch):
+def test_a_stopped_training_ends_with_the_weights_of_an_undisturbed_one(options, monkeypatch):
     whole = options("whole")
     script.finetune(whole)
     stopped, save, saved = options("stopped"), script.save, []
@@ -68,7 +57,7 @@ def test_a_stopped_training_ends_with_the_weights_of_an_undisturbed_one(script, 
     assert not list(stopped.out.glob("training*"))
 
 
-def test_what_it_saves_is_a_classifier_that_has_learned(script, options):
+def test_what_it_saves_is_a_classifier_that_has_learned(options):
     made = options("made", "--epochs", "10", "--learning-rate", "0.002")
     script.finetune(made)
     task = headlab.task("classification", model=str(made.out), data=made.dev)
@@ -80,7 +69,7 @@ def test_what_it_saves_is_a_classifier_that_has_learned(script, options):
         script.finetune(made)
 
 
-def test_other_settings_do_not_continue_a_stopped_training(script, options, monkeypatch):
+def test_other_settings_do_not_continue_a_stopped_training(options, monkeypatch):
     save = script.save
     monkeypatch.setattr(script, "save", lambda *a: (save(*a), (_ for _ in ()).throw(KeyboardInterrupt)))
     with pytest.raises(KeyboardInterrupt):

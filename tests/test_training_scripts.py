@@ -10,19 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent / "scripts"
+from scripts.experiments.induction import run as script
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch):
-    """The module train_induction."""
-    import importlib
-
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return importlib.import_module("train_induction")
-
-
-def test_half_of_the_rows_repeat_a_chunk(script) -> None:
+def test_half_of_the_rows_repeat_a_chunk() -> None:
     rows = script.sequences(np.random.default_rng(0), 8, repeated=0.5).numpy()
     periods = [next((p for p in range(1, 33) if (row[p:] == row[:-p]).all()), None) for row in rows]
     assert all(6 <= period <= 30 for period in periods[:4]) and periods[4:] == [None] * 4
@@ -30,7 +21,7 @@ def test_half_of_the_rows_repeat_a_chunk(script) -> None:
     assert len(set(row[:32])) == 32 and (row[:32] == row[32:]).all()
 
 
-def test_kept_patterns_change_nothing_and_stay_when_an_earlier_head_is_removed(script) -> None:
+def test_kept_patterns_change_nothing_and_stay_when_an_earlier_head_is_removed() -> None:
     from headlab import HeadMask, Heads
 
     model = script.new_model(2, 0).eval()
@@ -56,7 +47,7 @@ def test_kept_patterns_change_nothing_and_stay_when_an_earlier_head_is_removed(s
     np.testing.assert_allclose(script.losses(model, ids)[1], before[1], atol=1e-6)
 
 
-def test_a_killed_or_failed_run_leaves_nothing(script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_or_failed_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sys, "argv", ["train_induction.py", "--steps", "1", "--seeds", "1", "--out", str(tmp_path / "o")]
     )
@@ -67,7 +58,7 @@ def test_a_killed_or_failed_run_leaves_nothing(script, tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_train_induction(script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_induction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ["--steps", "4", "--every", "2", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "o")]
     monkeypatch.setattr(sys, "argv", ["train_induction.py", *given])
     script.main()

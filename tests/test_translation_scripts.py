@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -12,14 +11,10 @@ import pandas as pd
 import pytest
 
 from headlab.runs.tables import save_table
-
-SCRIPTS = Path(__file__).parent.parent / "scripts"
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return importlib.import_module
+from scripts.experiments.reproduce_michel_mt import run as michel
+from scripts.experiments.reproduce_michel_mt import train as train_marian
+from scripts.experiments.reproduce_voita import report as voita_report
+from scripts.experiments.shared import translation_tables
 
 
 @pytest.fixture
@@ -34,22 +29,21 @@ def corpus(tmp_path: Path) -> dict[str, Path]:
     return paths
 
 
-def train(script, monkeypatch, corpus: dict[str, Path], out: Path, steps: int = 6) -> None:
+def train(monkeypatch, corpus: dict[str, Path], out: Path, steps: int = 6) -> None:
     line = ["train_marian.py", "--out", out, "--steps", steps, "--every", 2]
     for name, path in corpus.items():
         first = path.with_suffix(".first")
         first.write_text("".join(text + "\n" for text in path.read_text().split("\n")[:12]))
         line += [f"--{name}", path, f"--valid-{name}", first, f"--test-{name}", first]
     monkeypatch.setattr(sys, "argv", [str(part) for part in line])
-    script.main()
+    train_marian.main()
 
 
-def test_a_stopped_training_goes_on_to_the_same_model(load, monkeypatch, corpus, tmp_path, capsys) -> None:
+def test_a_stopped_training_goes_on_to_the_same_model(monkeypatch, corpus, tmp_path, capsys) -> None:
     from headlab.tasks import task
 
-    script = load("train_marian")
     out = tmp_path / "model"
-    train(script, monkeypatch, corpus, out)
+    train(monkeypatch, corpus, out)
     whole = json.loads(capsys.readouterr().out)
     assert whole["steps"] == 6 and 0 <= whole["bleu"] <= 100 and "case:lc" in whole["sacrebleu"]
     weights, translations = (out / "model.safetensors").read_bytes(), (out / "test.translations").read_text()
@@ -58,7 +52,7 @@ def test_a_stopped_training_goes_on_to_the_same_model(load, monkeypatch, corpus,
         pass
 
     other, saves = tmp_path / "other", []
-    real = script.Training.save
+    real = train_marian.Training.save
 
     def stop_after_one(self) -> None:
         real(self)
@@ -66,12 +60,14 @@ def test_a_stopped_training_goes_on_to_the_same_model(load, monkeypatch, corpus,
         raise Stopped
 
     # The vocabulary is made anew by another run; with the first one's, only the training itself is compared.
-    monkeypatch.setattr(script, "make_tokenizer", lambda *_: script.PreTrainedTokenizerFast.from_pretrained(out))
-    monkeypatch.setattr(script.Training, "save", stop_after_one)
+    monkeypatch.setattr(
+        train_marian, "make_tokenizer", lambda *_: train_marian.PreTrainedTokenizerFast.from_pretrained(out)
+    )
+    monkeypatch.setattr(train_marian.Training, "save", stop_after_one)
     with pytest.raises(Stopped):
-        train(script, monkeypatch, corpus, other)
-    monkeypatch.setattr(script.Training, "save", real)
-    train(script, monkeypatch, corpus, other)
+        train(monkeypatch, corpus, other)
+    monkeypatch.setattr(train_marian.Training, "save", real)
+    train(monkeypatch, corpus, other)
     assert saves == [2] and "resumed after step 2" in capsys.readouterr().err
     assert (other / "model.safetensors").read_bytes() == weights
     assert (other / "test.translations").read_text() == translations
@@ -82,14 +78,13 @@ def test_a_stopped_training_goes_on_to_the_same_model(load, monkeypatch, corpus,
     assert judged.signature()["sacrebleu"]["bleu"] == whole["sacrebleu"]
 
 
-def test_files_of_different_length_are_refused(load, monkeypatch, corpus, tmp_path) -> None:
+def test_files_of_different_length_are_refused(monkeypatch, corpus, tmp_path) -> None:
     corpus["target"].write_text("one\n")
     with pytest.raises(SystemExit, match="differ in length"):
-        train(load("train_marian"), monkeypatch, corpus, tmp_path / "model")
+        train(monkeypatch, corpus, tmp_path / "model")
 
 
-def test_what_a_curve_affords_is_counted_to_the_first_failure(load) -> None:
-    shared = load("translation_experiments")
+def test_what_a_curve_affords_is_counted_to_the_first_failure() -> None:
     drops = {0: (0, 0, 0), 4: (0.1, -0.3, 0.4), 8: (0.3, 0.0, 0.7), 12: (0.2, -0.1, 0.5), 16: (2.0, 1.5, 2.5)}
     rows = [
         {"strategy": "gradient", "seed": 0, "kinds": "encoder", "metric": "bleu", "n_removed": n, "n_heads": 48,
@@ -97,39 +92,36 @@ def test_what_a_curve_affords_is_counted_to_the_first_failure(load) -> None:
         for n, (drop, low, high) in drops.items()
     ]  # fmt: skip
     table = pd.DataFrame(rows + [row | {"metric": "nll", "drop": 9.0} for row in rows])
-    found = shared.affordable(table).set_index("drop")
+    found = translation_tables.affordable(table).set_index("drop")
     assert found.loc[0.25, ["removed", "at_least", "at_most"]].tolist() == [4, 0, 12]
     assert found.loc[1.0, ["removed", "at_least", "at_most"]].tolist() == [12, 12, 12]
 
 
-def test_an_order_whose_first_cut_is_too_dear_affords_nothing(load) -> None:
-    shared = load("translation_experiments")
+def test_an_order_whose_first_cut_is_too_dear_affords_nothing() -> None:
     row = {"strategy": "hard_concrete", "seed": 0, "kinds": "encoder", "metric": "bleu", "n_removed": 20, "n_heads": 48,
            "drop": 3.0, "ci_low": 2.0, "ci_high": 4.0}  # fmt: skip
-    found = shared.affordable(pd.DataFrame([row]))
+    found = translation_tables.affordable(pd.DataFrame([row]))
     assert found[["removed", "at_least", "at_most"]].to_numpy().tolist() == [[0, 0, 0], [0, 0, 0]]
 
 
-def test_survival_of_labels_by_hand(load) -> None:
-    tables = load("translation_tables")
+def test_survival_of_labels_by_hand() -> None:
     index = pd.MultiIndex.from_product([["encoder"], [0, 1], range(4)], names=["kind", "layer", "head"])
     local = pd.Series([1, 1, 1, 0, 0, 0, 0, 0], index=index, dtype=bool)
     labels = pd.DataFrame({"local": local, "rare": [True] + [False] * 7}, index=index)
     stays = pd.Series([1, 1, 1, 1, 0, 0, 0, 0], index=index, dtype=bool)
-    found = tables.survival(labels, stays).set_index("label")
+    found = translation_tables.survival(labels, stays).set_index("label")
     assert list(found.index) == ["local"]  # one head alone is not tested
     assert found.loc["local", ["n", "stay", "others", "others_stay"]].tolist() == [3, 3, 5, 1]
     assert found.loc["local", "p"] == pytest.approx(2 * 4 / 56)  # C(4,3) of C(8,3) draws, and as many on the other side
     scores = pd.DataFrame({"mass": [8.0, 7, 6, 5, 4, 3, 2, 1]}, index=index)
-    apart = tables.separation(scores, stays).iloc[0]
+    apart = translation_tables.separation(scores, stays).iloc[0]
     assert apart["effect"] == 1 and apart["p"] == pytest.approx(2 / 70)  # one of C(8,4) orders, and its mirror image
 
 
-def test_fragility_is_the_difference_of_two_values(load, tmp_path) -> None:
+def test_fragility_is_the_difference_of_two_values(tmp_path) -> None:
     from headlab.metrics import metric
     from headlab.runs.evaluations import MaskedRun, write_run
 
-    tables = load("translation_tables")
     bleu = metric("bleu")
     rng = np.random.default_rng(0)
     runs = {}
@@ -142,25 +134,24 @@ def test_fragility_is_the_difference_of_two_values(load, tmp_path) -> None:
         write_run(tmp_path, MaskedRun(f"run-{kind}", runs[kind], 0.0))
     rows = [{"strategy": "gradient", "seed": 0, "kinds": kind, "budget": "20%", "n_removed": 5, "metric": "bleu",
              "run": f"run-{kind}"} for kind in runs]  # fmt: skip
-    found = tables.fragility(pd.DataFrame(rows), tmp_path).iloc[0]
+    found = translation_tables.fragility(pd.DataFrame(rows), tmp_path).iloc[0]
     values = {kind: bleu.of({name: part[name].to_numpy() for name in part}) for kind, part in runs.items()}
     assert found["other"] == "encoder" and found["drop"] == pytest.approx(values["encoder"] - values["cross"])
     assert 0 < found["ci_low"] < found["drop"] < found["ci_high"]
 
 
 @pytest.mark.slow
-def test_the_marian_experiment_reports_all_its_parts(load, monkeypatch, corpus, tmp_path) -> None:
+def test_the_marian_experiment_reports_all_its_parts(monkeypatch, corpus, tmp_path) -> None:
     import sacrebleu
 
     model, out, runs = tmp_path / "model", tmp_path / "out", tmp_path / "runs"
-    train(load("train_marian"), monkeypatch, corpus, model)
-    script = load("reproduce_michel_mt")
+    train(monkeypatch, corpus, model)
     line = ["x", "--model", model, "--source", corpus["source"], "--reference", corpus["target"], "--lowercase",
             "--limit", 4, "--choose", 10, "--seeds", 1, "--parts", "kinds,report"]  # fmt: skip
     line += ["--runs", runs, "--out", out]
-    monkeypatch.setattr(script, "BUDGETS", ("0", "100%"))
+    monkeypatch.setattr(michel, "BUDGETS", ("0", "100%"))
     monkeypatch.setattr(sys, "argv", [str(part) for part in line])
-    script.main()
+    michel.main()
     kinds = pd.read_csv(out / "kinds.csv")
     assert list(dict.fromkeys(kinds["kinds"])) == ["encoder", "decoder", "cross", "encoder+decoder+cross"]
     whole = kinds[(kinds["metric"] == "bleu") & (kinds["n_removed"] == 0)]["value"]
@@ -207,19 +198,18 @@ def student_tables(folder: Path) -> pd.MultiIndex:
     return index
 
 
-def test_the_student_report_from_tables_by_hand(load, monkeypatch, tmp_path) -> None:
+def test_the_student_report_from_tables_by_hand(monkeypatch, tmp_path) -> None:
     from types import SimpleNamespace
 
-    script = load("voita_report")
     index = student_tables(tmp_path)
     labels = pd.DataFrame({"local": np.arange(64) >= 36, "local_score": 0.5, "entropy": 1.0}, index=index)
     labels["alignment_score"] = [float(place == ("cross", 1, 6)) for place in index]
     labels.reset_index().to_csv(tmp_path / "labels.csv")
-    monkeypatch.setattr(script, "LABELS", tmp_path / "labels.csv")
-    monkeypatch.setattr(script, "whole_key", lambda *_: "x")
+    monkeypatch.setattr(voita_report, "LABELS", tmp_path / "labels.csv")
+    monkeypatch.setattr(voita_report, "whole_key", lambda *_: "x")
     judge = SimpleNamespace(n_examples=500)
     bench = SimpleNamespace(judge=judge, cheap=judge, choose=SimpleNamespace(split=lambda _: range(9)), masks=tmp_path)
-    tables = script.report(bench, tmp_path, tmp_path / "out")
+    tables = voita_report.report(bench, tmp_path, tmp_path / "out")
     found = tables["survival"].set_index(["order", "test", "label"])
     # Local are the heads 36 to 47 of 48; gates keep 40 to 47, the order by gradient the last 16.
     gates = found.loc[("hard_concrete 0.1 seed 0, 8 left", "Fisher", "local")]

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from reference import make_batch, projection_inputs, random_text, sample_batches, sample_texts
-from test_masked import output_of, replace_slice, some_mask
-from tiny_models import FAMILIES, projections, tiny_model
 from torch import nn
 
 from headlab.attention.change.donors import Donors
@@ -17,6 +14,17 @@ from headlab.attention.heads import Heads
 from headlab.attention.reach.projections import ABLATIONS
 from headlab.base.errors import DataError, UnsupportedModelError, UsageError
 from headlab.base.masks import HeadMask
+from tests.support.reference import (
+    make_batch,
+    output_of,
+    projection_inputs,
+    random_text,
+    replace_slice,
+    sample_batches,
+    sample_texts,
+    some_mask,
+)
+from tests.support.tiny_models import FAMILIES, projections, tiny_model
 
 SAME = ["bert", "gpt2", "llama", "t5", "bart"]  # encoder, decoder, GQA, two encoder-decoders
 

@@ -8,22 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from reference import make_batch, random_text, sample_texts
-from tiny_models import FAMILIES, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headlab.attention.heads import Heads
 from headlab.attention.reach.blocks import BLOCK_BYTES
 from headlab.base.errors import DataError, UsageError
 from headlab.models.texts.batch import Batch
+from tests.support.reference import make_batch, random_text, sample_texts, with_positions
+from tests.support.tiny_models import FAMILIES, tiny_model
 
 LABELS = ["previous_token", "positional", "separator", "broad", "sink"]
-
-
-def with_positions(batch: Batch) -> Batch:
-    """The batch with position ids that count real tokens, without which padding on the left moves every token."""
-    positions = (batch.source.valid.long().cumsum(-1) - 1).clamp_min(0)
-    return Batch({**batch.inputs, "position_ids": positions}, batch.source, batch.target, batch.examples)
 
 
 @pytest.mark.parametrize("pad_side", ["right", "left"])

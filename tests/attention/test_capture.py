@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reference import eager_maps, sample_batches
-from tiny_models import FAMILIES, tiny_model
 
 from headlab.attention.heads import Heads
 from headlab.base.errors import UsageError
+from tests.support.reference import eager_maps, sample_batches
+from tests.support.tiny_models import FAMILIES, tiny_model
 
 
 @pytest.mark.parametrize("name", FAMILIES)

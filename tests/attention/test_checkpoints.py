@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from reference import STATISTICS, best_offset, eager_maps, head_norms, head_pool
-from tiny_models import CHECKPOINTS, projections, rows_of_head
 
 from headlab.attention.heads import Heads
 from headlab.base.masks import HeadMask
 from headlab.models.texts.batch import Batch, Tokens
+from tests.support.reference import STATISTICS, best_offset, eager_maps, head_norms, head_pool
+from tests.support.tiny_models import CHECKPOINTS, projections, rows_of_head
 
 pytestmark = pytest.mark.demo
 

@@ -7,14 +7,14 @@ import copy
 import numpy as np
 import pytest
 import torch
-from found_state import found_state
-from own_modules import HEADS, WIDTH, OwnEncoder, OwnTranslator, encoder_batch, seeded, tokens
 from torch import nn
 
 import headlab
 from headlab import DeclaredSite, HeadMask, Heads
 from headlab.base.errors import HeadlabError, ProofError, UnsupportedModelError, UsageError
 from headlab.models.texts.batch import Batch
+from tests.support.found_state import found_state
+from tests.support.own_modules import HEADS, WIDTH, OwnEncoder, OwnTranslator, encoder_batch, seeded, tokens
 
 LENGTHS = (9, 6, 4)
 

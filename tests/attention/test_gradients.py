@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from reference import make_batch, random_text, sample_batches, sample_texts
-from tiny_models import FAMILIES, projections, tiny_model
 from torch.overrides import TorchFunctionMode
 
 from headlab.attention.heads import Heads
+from tests.support.reference import make_batch, random_text, sample_batches, sample_texts
+from tests.support.tiny_models import FAMILIES, projections, tiny_model
 
 ONE_CALL = [name for name, family in FAMILIES.items() if family.shared_calls == 1]
 

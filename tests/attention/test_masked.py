@@ -6,34 +6,24 @@ import copy
 
 import pytest
 import torch
-from found_state import found_state
-from reference import make_batch, projection_inputs, random_text, sample_batches
-from tiny_models import FAMILIES, projections, rows_of_head, tiny_model
 from torch import nn
 
 from headlab.attention.heads import Heads
 from headlab.base.errors import ProofError, UnsupportedModelError, UsageError
 from headlab.base.masks import HeadMask
+from tests.support.found_state import found_state
+from tests.support.reference import (
+    make_batch,
+    output_of,
+    projection_inputs,
+    random_text,
+    replace_slice,
+    sample_batches,
+    some_mask,
+)
+from tests.support.tiny_models import FAMILIES, projections, rows_of_head, tiny_model
 
 ONE_CALL = [name for name, family in FAMILIES.items() if family.shared_calls == 1]
-
-
-def output_of(model: nn.Module, batch) -> torch.Tensor:
-    """Logits at real tokens."""
-    with torch.no_grad():
-        logits = model(**batch.inputs).logits
-    return logits[(batch.target or batch.source).valid]
-
-
-def some_mask(heads: Heads, seed: int = 0) -> HeadMask:
-    """About a third of the heads removed, with at least one kept and one removed in every layer."""
-    generator = torch.Generator().manual_seed(seed)
-    keep = {}
-    for key, size in heads.heads_per_layer.items():
-        row = torch.rand(size, generator=generator) > 0.33
-        row[0], row[-1] = (True, False) if key[1] % 2 else (False, True)
-        keep[key] = row.numpy()
-    return HeadMask(keep)
 
 
 def without_rows(model: nn.Module, name: str, mask: HeadMask) -> nn.Module:
@@ -147,15 +137,6 @@ def test_mean_ablation_replaces_a_head_by_its_mean(name: str) -> None:
     assert (masked - expected).abs().max() < 1e-5 * max(1.0, expected.abs().max().item())
     with heads.masked(mask):
         assert (output_of(model, batches[0]) - masked).abs().max() > 1e-3
-
-
-def replace_slice(head: int, mean: torch.Tensor):
-    def hook(_, arguments):
-        entering = arguments[0].clone()
-        entering[..., head * len(mean) : (head + 1) * len(mean)] = mean
-        return (entering, *arguments[1:])
-
-    return hook
 
 
 def test_zero_ablation_stays_zero_where_means_are_passed_too() -> None:

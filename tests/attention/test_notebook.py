@@ -6,12 +6,12 @@ import html
 
 import numpy as np
 import pytest
-from reference import sample_batches
-from tiny_models import tiny_model
 
 from headlab.attention.heads import Heads
 from headlab.base.errors import UsageError
 from headlab.base.masks import HeadMask
+from tests.support.reference import sample_batches
+from tests.support.tiny_models import tiny_model
 
 
 def test_heads_show_one_square_each_and_what_was_proven() -> None:

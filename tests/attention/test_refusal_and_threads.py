@@ -8,9 +8,6 @@ import threading
 import pandas as pd
 import pytest
 import torch
-from planted_maps import PlantedAttention, PlantedConfig, at_offset, everywhere, planted
-from reference import sample_batches
-from tiny_models import BYPASSING, tiny_model
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
@@ -18,6 +15,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from headlab.attention.heads import Heads
 from headlab.base.errors import ProofError, UnsupportedModelError, UsageError
 from headlab.base.masks import HeadMask
+from tests.support.planted_maps import PlantedAttention, PlantedConfig, at_offset, everywhere, planted
+from tests.support.reference import sample_batches
+from tests.support.tiny_models import BYPASSING, tiny_model
 
 
 @pytest.mark.parametrize("name", BYPASSING)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from engine_models import RandomTask, tiny_bart, tiny_bert
 from torch.nn.functional import cross_entropy
 from transformers import (
     AlbertConfig,
@@ -22,6 +21,7 @@ from headlab.attention.change import replay as engine
 from headlab.attention.change.replay import Replay, replay_of
 from headlab.attention.heads import Heads
 from headlab.base.masks import HeadMask
+from tests.support.engine_models import RandomTask, tiny_bart, tiny_bert
 
 
 def token_losses(model, batch) -> torch.Tensor:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planted_maps import everywhere, planted, weights
-from reference import best_offset, eager_maps, head_pool, make_batch, random_text, sample_batches, sample_texts
 from scipy import stats
-from tiny_models import tiny_model
 
 from headlab.attention.heads import Heads
 from headlab.attention.observe.running_sums import REPLICATES, RunningSums, poisson_weights
 from headlab.attention.observe.statistics import TextSums
 from headlab.labels import load_label
+from tests.support.planted_maps import everywhere, planted, weights
+from tests.support.reference import (
+    best_offset,
+    eager_maps,
+    head_pool,
+    make_batch,
+    random_text,
+    sample_batches,
+    sample_texts,
+)
+from tests.support.tiny_models import tiny_model
 
 LENGTHS = (9, 12, 5, 7, 6, 8, 11, 10, 14, 7, 9, 13, 6, 8, 10, 12)
 STATISTIC = {"previous_token": "prev_mass", "self": "self_mass", "sink": "first_mass", "broad": "entropy_norm",

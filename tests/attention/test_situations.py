@@ -13,16 +13,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from found_state import found_state
-from reference import make_batch, random_text, sample_batches
-from test_batches_and_memory import with_positions
-from tiny_models import FAMILIES, projections, rows_of_head, tiny_model
 from torch import nn
 
 from headlab import HeadMask, Heads
 from headlab.base.errors import CheckpointError, UnsupportedModelError
 from headlab.models import open_model
 from headlab.models.texts.batch import Batch
+from tests.support.found_state import found_state
+from tests.support.reference import make_batch, random_text, sample_batches, with_positions
+from tests.support.tiny_models import FAMILIES, projections, rows_of_head, tiny_model
 
 # What observing in half precision may differ by from single precision on tiny random models: statistics absolutely
 # (nats and tokens, masses), outputs of masked models relative to their largest value.

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from reference import STATISTICS, Pool, eager_maps, head_norms, head_pool, sample_batches
-from tiny_models import FAMILIES, tiny_model
 
 from headlab.attention.heads import Heads
 from headlab.attention.reach.views import OWN_EAGER
 from headlab.models.texts.batch import Batch
+from tests.support.reference import STATISTICS, Pool, eager_maps, head_norms, head_pool, sample_batches
+from tests.support.tiny_models import FAMILIES, tiny_model
 
 COLUMNS = [name + suffix for name in (*STATISTICS, "output_norm") for suffix in ("", "_words")]
 CHANCES = {"previous_token": "prev_mass", "next_token": "next_mass", "self": "self_mass",

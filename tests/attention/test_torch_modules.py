@@ -9,14 +9,14 @@ import warnings
 import pandas as pd
 import pytest
 import torch
-from found_state import found_state
-from own_modules import HEADS, WIDTH, OwnEncoder, encoder_batch, seeded, tokens
 from torch import Tensor, nn
 
 from headlab import DeclaredSite, HeadMask, Heads
 from headlab.attention.reach.multihead import opened
 from headlab.base.errors import UnsupportedModelError, UsageError
 from headlab.models.texts.batch import Batch
+from tests.support.found_state import found_state
+from tests.support.own_modules import HEADS, WIDTH, OwnEncoder, encoder_batch, seeded, tokens
 
 LENGTHS = (9, 6, 4)
 
@@ -283,7 +283,7 @@ def test_a_subclass_with_its_own_forward_is_refused_or_proven() -> None:
 
 
 def test_transformers_and_torch_attention_in_one_model() -> None:
-    from tiny_models import tiny_model
+    from tests.support.tiny_models import tiny_model
 
     class Both(nn.Module):
         def __init__(self) -> None:

@@ -1,18 +1,14 @@
-"""A sample of model types, one of each kind of specialty, examined as scripts/coverage.py examines all of them."""
+"""A sample of model types, one of each kind of specialty, examined as scripts/experiments/architectures does."""
 
 from __future__ import annotations
 
-import sys
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
 from transformers.utils import logging
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from coverage_checks import examine
+from scripts.experiments.architectures.examine import examine
 
 SPECIALTIES = {
     "albert": "one module called once per layer",

@@ -8,14 +8,14 @@ from math import factorial
 import numpy as np
 import pytest
 import torch
-from planted_maps import planted, weights
-from reference import make_batch
 from scipy import stats
-from tiny_models import FIRST, SEPARATOR
 
 from headlab.attention.heads import Heads
 from headlab.attention.observe.copying import _shares
 from headlab.labels import Evidence, KeyClass, Label, default_labels, label_columns, load_label
+from tests.support.planted_maps import planted, weights
+from tests.support.reference import make_batch
+from tests.support.tiny_models import FIRST, SEPARATOR
 
 LENGTH = 5
 # Labels of a place: those of an offset are chosen by the score itself, and broad is about no place.

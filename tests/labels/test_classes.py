@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from planted_maps import FAR, at_offset, everywhere, on_first, on_separators, planted, texts_of, weights
-from reference import make_batch, random_text
 
 from headlab.attention.heads import Heads
 from headlab.base.errors import UsageError
 from headlab.labels import default_labels, load_label, load_labels
+from tests.support.planted_maps import FAR, at_offset, everywhere, on_first, on_separators, planted, texts_of, weights
+from tests.support.reference import make_batch, random_text
 
 
 def on_columns(mass: float, *columns: int):

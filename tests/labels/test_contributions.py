@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from reference import sample_batches
-from tiny_models import tiny_model
 
 from headlab.attention.change.key_gradients import key_gradients
 from headlab.attention.heads import Heads
 from headlab.labels import load_label
 from headlab.models.texts.batch import Batch
+from tests.support.reference import sample_batches
+from tests.support.tiny_models import tiny_model
 
 
 def values_of(model, batch: Batch) -> list[torch.Tensor]:

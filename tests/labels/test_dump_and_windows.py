@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from planted_maps import everywhere, on_first, planted
-from reference import make_batch, random_text
 
 from headlab.attention.heads import Heads
 from headlab.base.errors import DataError, UsageError
 from headlab.models import open_model
 from headlab.models.texts.windows import token_windows
+from tests.support.planted_maps import everywhere, on_first, planted
+from tests.support.reference import make_batch, random_text
 
 
 def test_sink_share_decides_for_each_text_alone() -> None:

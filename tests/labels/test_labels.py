@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from planted_maps import at_offset, everywhere, on_first, on_separators, planted, texts_of, weights
-from reference import make_batch, random_text
 
 from headlab.attention.heads import Heads
 from headlab.labels import LABELS, load_label
+from tests.support.planted_maps import at_offset, everywhere, on_first, on_separators, planted, texts_of, weights
+from tests.support.reference import make_batch, random_text
 
 ALL = ["previous_token", "next_token", "self", "positional", "separator", "broad", "sink"]
 

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from planted_maps import at_offset, everywhere, planted, texts_of
-from reference import sample_batches
 from scipy.spatial.distance import jensenshannon
-from tiny_models import VOCABULARY, tiny_model
 
 from headlab.attention.heads import Heads
 from headlab.attention.observe.similarity import clusters, head_distances, layers_hold_together, layout, random_texts
 from headlab.base.errors import UsageError
+from tests.support.planted_maps import at_offset, everywhere, planted, texts_of
+from tests.support.reference import sample_batches
+from tests.support.tiny_models import VOCABULARY, tiny_model
 
 
 def test_divergence_is_symmetric_bounded_and_zero_for_a_head_and_itself() -> None:

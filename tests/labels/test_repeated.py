@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from planted_maps import FAR, everywhere, on_first, planted, texts_of
-from tiny_models import tiny_model
 
 from headlab.attention.heads import Heads
 from headlab.attention.observe.observation import subject_of
 from headlab.labels.inputs.repeated import RepeatedTokens
+from tests.support.planted_maps import FAR, everywhere, on_first, planted, texts_of
+from tests.support.tiny_models import tiny_model
 
 LABELS = ["induction", "duplicate_token", "copying"]
 

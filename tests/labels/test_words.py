@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from planted_maps import at_offset, everywhere, planted, texts_of
 
 from headlab.attention.heads import Heads
 from headlab.base.errors import DataError, UsageError
@@ -20,6 +19,7 @@ from headlab.models.texts.alignments import alignment_error_rate, read_alignment
 from headlab.models.texts.batch import Batch, Tokens
 from headlab.models.texts.mentions import read_mentions
 from headlab.models.texts.treebanks import read_conllu
+from tests.support.planted_maps import at_offset, everywhere, planted, texts_of
 
 # Two sentences' worth of trouble: a comment, a multiword token, an empty node, a missing head, a lone surface.
 TROUBLE = """# text = I don't know.

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from engine_models import tiny_bart, tiny_bert
 
 from headlab.base.masks import HeadId, HeadMask
 from headlab.pruning.orderings import order
 from headlab.pruning.sweep import sweep
 from headlab.scores import score
+from tests.support.engine_models import tiny_bart, tiny_bert
 
 
 @contextlib.contextmanager

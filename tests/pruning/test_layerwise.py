@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from engine_models import RandomTask, tiny_bart, tiny_bert
 from scipy import stats
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -27,6 +26,7 @@ from headlab.pruning.training import Finetuning
 from headlab.runs.journal import Journal
 from headlab.runs.tables import load_table
 from headlab.scores import score
+from tests.support.engine_models import RandomTask, tiny_bart, tiny_bert
 
 
 class StatisticsTask(RandomTask):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from killed_sweep import run_sweep
-from planted_seven import HEADS, N, is_removed, planted
 
 from headlab.base.errors import HeadlabError, UsageError
 from headlab.base.masks import HeadMask
@@ -22,6 +19,8 @@ from headlab.pruning.sweep import sweep
 from headlab.runs.evaluations import read_run, run_key
 from headlab.runs.tables import SWEEP_COLUMNS, load_table, save_table
 from headlab.scores import score
+from tests.support.killed_sweep import run_sweep
+from tests.support.planted_seven import HEADS, N, is_removed, planted
 
 
 def same_tables(first: pd.DataFrame, second: pd.DataFrame) -> None:
@@ -176,10 +175,8 @@ def test_a_finished_sweep_is_read_and_leaves_its_examples(tmp_path):
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_a_killed_sweep_continues_where_it_stopped(tmp_path):
     run, out = tmp_path / "run", tmp_path / "table.parquet"
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent.parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(here / "killed_sweep.py"), str(run), "0.3", str(out)]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "tests.support.killed_sweep", str(run), "0.3", str(out)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL)
     deadline = time.time() + 120
     while len(list(run.glob("rows/[!.]*.parquet"))) < 3 and process.poll() is None and time.time() < deadline:
         time.sleep(0.02)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,8 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from killed_ladder import LEVELS, STEPS, climb_ladder
-from planted_seven import HEADS, planted
 
 import headlab
 from headlab.attention.heads import Heads
@@ -25,6 +22,8 @@ from headlab.pruning.training import Finetuning, finetuned
 from headlab.report import figures
 from headlab.runs.tables import SWEEP_COLUMNS, load_table
 from headlab.scores.gates.training import Training, by_layer
+from tests.support.killed_ladder import LEVELS, STEPS, climb_ladder
+from tests.support.planted_seven import HEADS, planted
 
 
 def same_ladders(first, second) -> None:
@@ -158,10 +157,8 @@ def test_a_finished_ladder_is_read_and_not_trained_again(tmp_path, method):
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_a_killed_ladder_loses_the_rung_in_progress_at_most(tmp_path):
     run, out = tmp_path / "run", tmp_path / "table.parquet"
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent.parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(here / "killed_ladder.py"), str(run), "0.1", str(out)]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "tests.support.killed_ladder", str(run), "0.1", str(out)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL)
     deadline = time.time() + 120
     while len(list(run.glob("rows/[!.]*.json"))) < 2 and process.poll() is None and time.time() < deadline:
         time.sleep(0.02)

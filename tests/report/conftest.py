@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +14,7 @@ import pytest
 from headlab.report.page.page import write_report
 from headlab.runs.maps import AttentionMap, save_maps
 from headlab.runs.tables import HEAD_INDEX, SWEEP_COLUMNS, save
-
-sys.path.append(str(Path(__file__).parent))  # for browser.py
-
-import browser
+from tests.support import browser
 
 LABELS = {
     "previous_token": ("prev_mass", 0.5),

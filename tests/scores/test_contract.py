@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tiny_tasks import SHAPES, tiny
 
 from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import HeadMask
 from headlab.scores import SCORES, score, standard_errors, variants
+from tests.support.tiny_tasks import SHAPES, tiny
 
 QUICK = {"shapley": {"permutations": 2, "exact": False}, "hard_concrete": {"steps": 4}, "exact_k": {"steps": 4}}
 NAMES = [name for name in SCORES.names() if name != "label"] + ["label:previous_token"]

@@ -8,8 +8,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from planted_seven import HEADS, NAMES, planted
-from tiny_tasks import tiny
 
 from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import HeadMask
@@ -17,6 +15,8 @@ from headlab.scores import score
 from headlab.scores.gates import training as gates
 from headlab.scores.gates.exact_k import ExactKGates, soft_top_k, top_k
 from headlab.scores.gates.hard_concrete import HardConcreteGates, p_one, p_open, resting, sample
+from tests.support.planted_seven import HEADS, NAMES, planted
+from tests.support.tiny_tasks import tiny
 
 
 def by_name(values) -> dict[str, float]:

@@ -9,9 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from reference import eager_maps, head_norms
-from tiny_models import projections, tiny_model
-from tiny_tasks import SHAPES, tiny
 from torch import nn
 
 from headlab.attention.change.output_gradients import output_slopes
@@ -20,6 +17,9 @@ from headlab.attention.heads import Heads
 from headlab.base.errors import UnsupportedModelError
 from headlab.base.masks import HeadMask
 from headlab.scores import matched_random, score, standard_errors
+from tests.support.reference import eager_maps, head_norms
+from tests.support.tiny_models import projections, tiny_model
+from tests.support.tiny_tasks import SHAPES, tiny
 
 FAMILY = {"decoder": "llama", "classifier": "bert", "encoder-decoder": "bart"}
 

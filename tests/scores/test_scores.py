@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from planted_seven import HEADS, NAMES, is_removed, planted
 
 from headlab.base.errors import UsageError
 from headlab.scores import score
+from tests.support.planted_seven import HEADS, NAMES, is_removed, planted
 
 # Zero ablation and Michel's I_h over all 2,000 examples, computed independently with numpy.
 ZERO_ABLATION = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from engine_models import RandomTask, tiny_bert
 
 from headlab.attention.heads import Heads
 from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import HeadMask
 from headlab.scores import score, standard_errors
 from headlab.scores.measures.searches import _interval, _rounds
+from tests.support.engine_models import RandomTask, tiny_bert
 
 
 class ManyTexts(RandomTask):

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from planted_seven import HEADS, NAMES
-from planted_seven import planted as seven
 
 from headlab.base.errors import UnsupportedModelError, UsageError
 from headlab.base.masks import HeadMask
 from headlab.scores import score, standard_errors
+from tests.support.planted_seven import HEADS, NAMES
+from tests.support.planted_seven import planted as seven
 
 BASE, PAIR, TOTAL = 0.0096, 0.1666, 1.587
 ABLATION = (0.1014, 0.0011, 0.0011, 0.0, -0.0053, 0.0808, -0.0006)

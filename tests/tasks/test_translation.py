@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,9 +20,7 @@ from headlab.pruning.significance import _weights, paired_bootstrap
 from headlab.pruning.sweep import sweep
 from headlab.scores import score
 from headlab.tasks import task, translation
-
-sys.path.insert(0, str(Path(__file__).parent))
-from seq2seq_models import FAMILIES, WORDS, checkpoint
+from tests.support.seq2seq_models import FAMILIES, WORDS, checkpoint
 
 LANGUAGES = {
     "nllb": {"source_language": "eng_Latn", "target_language": "por_Latn"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,7 @@ from headlab.tasks import task
 from headlab.tasks.data.languages import pair_of_name
 from headlab.tasks.data.parallel import read_pairs, read_testset, read_together
 from headlab.tasks.running.translations import Translated, Translations
-
-sys.path.insert(0, str(Path(__file__).parent))
-from seq2seq_models import checkpoint
+from tests.support.seq2seq_models import checkpoint
 
 PAIRS = [("w1 w2", "w3"), ('he said "no', "w4 w5"), ("", "w6"), ("w7", "")]
 SOURCES, REFERENCES = [a for a, _ in PAIRS], [(b,) for _, b in PAIRS]
@@ -188,7 +185,7 @@ def test_languages_of_multilingual_models(tmp_path):
 
 def test_a_language_that_closes_the_target_starts_the_decoder(tmp_path):
     """MBart of 25 languages writes `X </s> pt_XX`, and its decoder is shown `pt_XX X </s>`."""
-    from seq2seq_models import mbart_tokenizer
+    from tests.support.seq2seq_models import mbart_tokenizer
 
     sides = {"source": write(tmp_path / "a", "w1 w2\n"), "reference": write(tmp_path / "b", "w3\n")}
     model = checkpoint("mbart")

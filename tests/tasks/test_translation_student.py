@@ -66,7 +66,7 @@ def test_decoding_of_several_layers_is_the_teacher_forced_pass_under_a_mask():
 @pytest.mark.demo
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_translations_are_those_of_the_packages_engine(direction):
-    """The engine's own translations are stored in results/check_student (made by scripts/check_student.py)."""
+    """The engine's own translations are stored in results/check_student (by scripts/experiments/check_student)."""
     with (ROOT / f"results/check_student/{direction}.tsv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[::3]
     made = translate(open_model(f"demo:firefox-{direction}"), [row["source"] for row in rows])

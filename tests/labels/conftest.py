@@ -1,8 +1,0 @@
-"""Makes the planted maps and the slow reference of tests/attention importable by name."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "attention"))

@@ -1,0 +1,1 @@
+"""What several tests share: tiny models and tasks, slow references, planted heads, commands to be killed, a browser."""
