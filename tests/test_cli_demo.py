@@ -8,23 +8,25 @@ import pytest
 
 from headlab.cli import run
 from headlab.commands import demo
+from headlab.commands.dump import DumpRequest
+from headlab.commands.sweep import SweepRequest
 
 
 def test_the_demo_covers_every_checkpoint_and_both_kinds_of_curve() -> None:
-    commands = [command for _, command in demo.RUNS]
-    dumped = {command.split()[1] for command in commands if command.startswith("dump")}
+    requests = [request for _, request in demo.REQUESTS]
+    dumped = {request.model for request in requests if isinstance(request, DumpRequest)}
     assert dumped == {"demo:minilm", "demo:distilbert-tagger", "demo:smollm2"}
-    swept = {(command.split()[1], command.split()[3]) for command in commands if command.startswith("sweep")}
+    swept = {(request.model, request.task) for request in requests if isinstance(request, SweepRequest)}
     assert swept == {("demo:minilm", "probe"), ("demo:smollm2", "minimal-pairs"), ("demo:smollm2", "lm")}
-    assert len({name for name, _ in demo.RUNS}) == len(demo.RUNS)
+    assert len({name for name, _ in demo.REQUESTS}) == len(demo.REQUESTS)
 
 
 def test_the_demo_prints_its_commands_and_writes_one_report(
     tiny_lm: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = (("heads", f"dump {tiny_lm} --limit 3"),
-            ("curve", f"sweep {tiny_lm} --task lm --max-length 32 --limit 6 --budgets 0,50%"))  # fmt: skip
-    monkeypatch.setattr(demo, "RUNS", runs)
+    curve = SweepRequest(model=str(tiny_lm), task="lm", max_length=32, limit=6, budgets="0,50%")
+    requests = (("heads", DumpRequest(model=str(tiny_lm), limit=3)), ("curve", curve))
+    monkeypatch.setattr(demo, "REQUESTS", requests)
     out = tmp_path / "demo"
     assert run(["demo", "--out", str(out), "--quiet"]) == 0
     printed = capsys.readouterr().out
@@ -44,7 +46,7 @@ def test_the_demo_ends_as_the_command_that_ended_it(
     def end(*_: object, **__: object) -> None:
         raise ends_with
 
-    monkeypatch.setattr("headlab.cli.opening.open_checkpoint", end)
+    monkeypatch.setattr("headlab.commands.options.ModelOptions.open_checkpoint", end)
     assert run(["demo", "--out", str(tmp_path / "demo"), "--quiet"]) == code
     assert not (tmp_path / "demo").exists()
 

@@ -449,7 +449,7 @@ def test_a_demo_checkpoint_that_is_not_installed_names_the_pip_command(
 
 def test_a_run_refused_before_its_first_table_leaves_nothing_of_it(tmp_path: Path) -> None:
     from headlab.base.errors import DataError
-    from headlab.cli.opening import results_in
+    from headlab.commands.results_folder import results_in
     from headlab.runs.tables import open_run, write_atomically
 
     def refused(out: Path, *files: str) -> None:

@@ -128,7 +128,7 @@ def test_the_listed_statistics_are_those_of_the_engine() -> None:
 
 
 def test_the_help_of_dump_names_the_labels_that_it_leaves_out() -> None:
-    from headlab.cli.dump import FILES_OF, LABELS_HELP
+    from headlab.commands.dump import FILES_OF, LABELS_HELP
     from headlab.labels import LABELS, default_labels
 
     own = sorted(set(LABELS.names()) - set(default_labels()) - set(FILES_OF))
@@ -189,8 +189,8 @@ def test_wrong_usage_exits_with_2_before_a_model_is_opened(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments, expected = WRONG_USAGE[case]
-    monkeypatch.setattr("headlab.cli.opening.open_checkpoint", _must_not_be_called)
-    monkeypatch.setattr("headlab.cli.opening.open_task", _must_not_be_called)
+    monkeypatch.setattr("headlab.commands.options.ModelOptions.open_checkpoint", _must_not_be_called)
+    monkeypatch.setattr("headlab.commands.options.RunRequest.open_task", _must_not_be_called)
     out = tmp_path / "out"
     assert run([str(out) if argument == "OUT" else argument for argument in arguments]) == 2
     _assert_cause_and_remedy(capsys, expected)

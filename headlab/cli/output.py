@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Progress on stderr: a bar on a terminal, a line for each finished step, nothing where `quiet`.
+    """Progress on stderr: a bar on a terminal, a line for each step, nothing where `quiet`; warnings always.
 
-    The functions that take a while call it as progress(done, total, what).
+    The functions that take a while call it as progress(done, total, what). Where there is no bar, the line of a step
+    begins with the step and ends with the seconds that it took, so that a command says at once what it does.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -51,14 +52,24 @@ class Progress:
         self._what, self._since = what, time.monotonic()
         if self._bar:
             self._task = self._bar.add_task(what, total=None)
+        elif self._shown:
+            print(f"{what}: ", end="", file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Say at once, even where `quiet`, what makes a result other than was asked for."""
+        in_a_line = self._shown and self._what and not self._bar
+        before, after = ("\n", f"{self._what}: ") if in_a_line else ("", "")
+        print(f"{before}Warning: {text}\n{after}", end="", file=sys.stderr, flush=True)
 
     def _end_step(self) -> None:
         if not self._what:
             return
+        seconds = f"{time.monotonic() - self._since:.1f} s"
         if self._bar:
             self._bar.remove_task(self._task)
-        if self._shown:
-            print(f"{self._what}: {time.monotonic() - self._since:.1f} s", file=sys.stderr, flush=True)
+            print(f"{self._what}: {seconds}", file=sys.stderr, flush=True)
+        elif self._shown:
+            print(seconds, file=sys.stderr, flush=True)
         self._what = ""
 
 

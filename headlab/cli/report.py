@@ -1,4 +1,4 @@
-"""`headlab report`: one HTML file from the folders of runs; needs no model and no torch."""
+"""`headlab report` on the screen."""
 
 from __future__ import annotations
 
@@ -7,27 +7,20 @@ from typing import Annotated
 
 import typer
 
-from headlab.cli.options import Json, TalkOptions, names
+from headlab.cli.options import Json, Options, TalkOptions
 from headlab.cli.output import print_json, print_paths
+from headlab.commands.report import ReportRequest, run
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR [DIR ...]", show_default=False)]
 Out = Annotated[Path | None, typer.Option(help="The HTML file; without it report.html in the first DIR.")]
-Figures = Annotated[
-    str | None, typer.Option(help="png,svg,pdf: also write every figure, into DIR/figures.", show_default=False)
-]
 
 
 def report(
-    folders: Folders, talk: TalkOptions, out: Out = None, figures: Figures = None, json: Json = False
-) -> None:  # fmt: skip
+    folders: Folders, talk: TalkOptions, options: Annotated[Options, ReportRequest], out: Out = None, json: Json = False
+) -> None:
     """One self-contained HTML file with the tables and figures of one or more runs."""
-    from headlab.report.page.page import write_report
-    from headlab.report.pictures import check_formats, write_figures
-
-    formats = check_formats(names(figures))
-    path = write_report(folders, out)
-    drawn = write_figures(folders, formats) if formats else []
+    written = run(ReportRequest(folders=folders, **options), out)
     if json:
-        print_json({"report": path, "figures": drawn})
+        print_json(written._asdict())
     else:
-        print_paths([path, *drawn])
+        print_paths([written.report, *written.figures])

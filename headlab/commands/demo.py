@@ -1,61 +1,87 @@
-"""The main job on the demo checkpoints: the commands that a user would type, one after the other, and one report."""
+"""`headlab demo`: the main job on the demo checkpoints, one command after the other, and one report."""
 
 from __future__ import annotations
 
-import shlex
-import sys
-import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, NamedTuple
 
-# Folder under --out, then the command; the texts are those that come with headlab.
+from headlab.base.progress import Progress
+from headlab.commands import dump, report, sweep
+from headlab.commands.dump import DumpRequest, DumpResult
+from headlab.commands.options import Request
+from headlab.commands.sweep import SweepRequest, SweepResult
+
+# Folder under --out, then what is asked for; the texts are those that come with headlab.
 # Limits keep the whole within a few minutes on two cores; heads are chosen on one half and judged on the other.
-RUNS: tuple[tuple[str, str], ...] = (
-    ("minilm", "dump demo:minilm --maps 2 --max-length 64 --heads L0H2,L2H9,L3H0,L5H0"),
-    ("distilbert-tagger", "dump demo:distilbert-tagger --maps 2 --max-length 64 --heads L0H3,L4H2,L4H9,L5H0"),
-    ("smollm2", "dump demo:smollm2 --maps 2 --max-length 64 --limit 24 --heads L16H0,L18H6,L12H0,L0H0"),
+REQUESTS: tuple[tuple[str, DumpRequest | SweepRequest], ...] = (
+    ("minilm", DumpRequest(model="demo:minilm", maps=2, max_length=64, heads="L0H2,L2H9,L3H0,L5H0")),
+    (
+        "distilbert-tagger",
+        DumpRequest(model="demo:distilbert-tagger", maps=2, max_length=64, heads="L0H3,L4H2,L4H9,L5H0"),
+    ),
+    ("smollm2", DumpRequest(model="demo:smollm2", maps=2, max_length=64, limit=24, heads="L16H0,L18H6,L12H0,L0H0")),
     (
         "minilm-probe",
-        "sweep demo:minilm --task probe --scores gradient,ablation --limit 240 --split 80:160"
-        " --budgets 0,10%,20%,30%,50%,70%,90%",
+        SweepRequest(
+            model="demo:minilm",
+            task="probe",
+            scores="gradient,ablation",
+            limit=240,
+            split="80:160",
+            budgets="0,10%,20%,30%,50%,70%,90%",
+        ),
     ),
     (
         "smollm2-minimal-pairs",
-        "sweep demo:smollm2 --task minimal-pairs --scores gradient --limit 120 --budgets 0,10%,20%,30%,50%",
+        SweepRequest(model="demo:smollm2", task="minimal-pairs", limit=120, budgets="0,10%,20%,30%,50%"),
     ),
     (
         "smollm2-lm",
-        "sweep demo:smollm2 --task lm --scores gradient --max-length 128 --limit 12 --budgets 0,10%,20%,30%,50%",
+        SweepRequest(model="demo:smollm2", task="lm", max_length=128, limit=12, budgets="0,10%,20%,30%,50%"),
     ),
 )
 
 
-def run_demo(out: Path, *, quiet: bool = False) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class DemoRequest(Request):
+    """The main job on three small real models, about five minutes on two cores."""
+
+    NAME: ClassVar[str] = "demo"
+
+
+class Command(NamedTuple):
+    """One command of the demo: what it asks for and the folder it writes."""
+
+    request: DumpRequest | SweepRequest
+    out: Path
+
+    def run(self, progress: Progress | None = None) -> DumpResult | SweepResult:
+        """Carry it out; what is done is not done twice."""
+        if isinstance(self.request, DumpRequest):
+            return dump.run(self.request, self.out, progress)
+        return sweep.run(self.request, self.out, progress)
+
+
+def commands(out: str | Path) -> Iterator[Command]:
+    """The commands of the demo, in order."""
+    for name, request in REQUESTS:
+        yield Command(request, Path(out) / name)
+
+
+def write_report(out: str | Path) -> Path:
+    """One report of every folder of the demo."""
+    folders = [command.out for command in commands(out)]
+    return report.run(report.ReportRequest(folders=folders), Path(out) / "report.html").report
+
+
+def run(request: DemoRequest, out: str | Path, progress: Progress | None = None) -> Path:
     """Run every command of the demo that is not finished, then write the report, and return its path.
 
     Raises what the commands raise: a CheckpointError names the pip command for a checkpoint that is not installed.
     """
-    from headlab.report.page.page import write_report
-
-    begun = time.monotonic()
-    folders = [out / name for name, _ in RUNS]
-    for folder, (_, command) in zip(folders, RUNS, strict=True):
-        _run_one([*shlex.split(command), "--out", str(folder)], quiet=quiet)
-    report = write_report(folders, out / "report.html")
-    if not quiet:
-        print(f"all done in {time.monotonic() - begun:.0f} s", file=sys.stderr)
-    return report
-
-
-def _run_one(arguments: list[str], *, quiet: bool) -> None:
-    import typer
-
-    from headlab.cli.application import application
-    from headlab.cli.errors import INTERRUPTED
-
-    print(f"\n$ headlab {shlex.join(arguments)}", flush=True)
-    given = [*arguments, *(["--quiet"] if quiet else [])]
-    code = application()(args=given, prog_name="headlab", standalone_mode=False)
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    if code:
-        raise typer.Exit(code)
+    request.check()
+    for command in commands(out):
+        command.run(progress)
+    return write_report(out)

@@ -10,7 +10,8 @@ import pytest
 
 from headlab.base.errors import UsageError
 from headlab.cli import run
-from headlab.cli.sweep_options import SweepOptions
+from headlab.commands.single import SingleRequest
+from headlab.commands.sweep import SweepRequest
 
 
 @pytest.fixture()
@@ -59,22 +60,24 @@ def test_areas_come_with_every_sweep_and_a_layer_is_not_emptied(
 
 
 @pytest.mark.parametrize(
-    ("options", "wanted", "cause"),
+    ("options", "cause"),
     [
-        ({"unit": "heads"}, {}, "Did you mean 'head'"),
-        ({"compensate": "median"}, {}, "Unknown compensation"),
-        ({"compensate": "mean"}, {"ablation": "mean"}, "beside zero ablation"),
-        ({"single": True, "one_head_per_layer": True}, {}, "two tables"),
-        ({"screen": True, "race": True}, {}, "two ways"),
-        ({"race": True}, {}, "about the score ablation"),
-        ({"screen": True}, {"scores": ["ablation"], "ablation": "mean"}, "cannot screen"),
-        ({"compare_with": Path("x")}, {}, "compares tables"),
-        ({"stability": True}, {"scores": []}, "there is no score"),
+        ({"unit": "heads"}, "Did you mean 'head'"),
+        ({"compensate": "median"}, "Unknown compensation"),
+        ({"compensate": "mean", "ablation": "mean"}, "beside zero ablation"),
+        ({"screen": True, "race": True}, "two ways"),
+        ({"race": True}, "about the score ablation"),
+        ({"screen": True, "scores": ["ablation"], "ablation": "mean"}, "cannot screen"),
+        ({"stability": True, "scores": []}, "there is no score"),
+        ({"seeds": 0}, "--seeds 0 is out of range"),
+        ({"single": True, "one_head_per_layer": True}, "two tables"),
+        ({"compare_with": Path("x"), "one_head_per_layer": True}, "compares tables"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options, wanted, cause):
+def test_options_that_do_not_go_together_are_refused(options, cause):
+    request = SingleRequest if "one_head_per_layer" in options else SweepRequest
     with pytest.raises(UsageError, match=cause):
-        SweepOptions(**options).check(SimpleNamespace(**({"scores": ["gradient"], "ablation": "zero"} | wanted)))
+        request(model="m", task="lm", **options).check()
 
 
 @pytest.mark.parametrize(
@@ -149,5 +152,10 @@ def test_several_seeds_at_one_cut_are_printed_as_mean_and_range():
 
 
 def test_options_that_are_not_used_leave_the_signature_as_it_was():
-    assert SweepOptions().signature() == {}
-    assert SweepOptions(keep_at_least=1, race=True).signature() == {"keep_at_least": 1, "search": "race"}
+    task = SimpleNamespace(signature=lambda: {"model": "m"}, options=SimpleNamespace(batch_size=32))
+    plain = SweepRequest(model="m", task="lm").signature(task)
+    settings = {"ablation": "zero", "within": "model", "kinds": None, "seed": 0}
+    assert plain == {"command": "sweep", "model": "m", **settings}
+    more = SweepRequest(model="m", task="lm", keep_at_least=1, race=True, train="gates").signature(task)
+    training = {"train": "gates", "steps": 200, "batch_size": 32}
+    assert more == plain | {"training": training, "keep_at_least": 1, "search": "race"}
