@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 from headlab.base.errors import UsageError, unknown_name
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headlab.tasks import Task
 
 Read = Callable[[str, str], Any]  # (text, name of the option) -> value
+Format = Literal["parquet", "csv"]
 TRAIN = ("none", "gates", "all")
 STEPS = {"gates": 200, "all": 50}
 
@@ -243,9 +244,15 @@ class RunOptions(Request):
     """What a run folder is made with."""
 
     seed: int = option(0, "Seed of everything random.", least=0, most=(1 << 32) - 1)
-    format: Literal["parquet", "csv"] = option("parquet", "Format of the tables.")
+    format: Format = option("parquet", "Format of the tables.")
     overwrite: bool = option(False, "Replace what an earlier run left in DIR.")
     command: str = ""  # as it was typed, for meta.json; without it, the command line that asks for the same
+
+    def check(self) -> None:
+        """Raise UsageError for numbers out of range and an unknown format."""
+        super().check()
+        if self.format not in get_args(Format):
+            raise unknown_name("format", self.format, get_args(Format))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from headlab.base.errors import UsageError, unknown_name
-from headlab.base.masks import ABLATIONS, KINDS, HeadMask
 from headlab.base.progress import Progress
 from headlab.commands.options import RunRequest, TrainingOptions, check_plugin, option, read_names
 from headlab.commands.results_folder import results_in, written_files
@@ -40,6 +39,7 @@ class TaskRequest(RunRequest):
     def check(self) -> None:
         """Raise UsageError for an unknown task, ablation or kind of attention."""
         super().check()
+        from headlab.base.masks import ABLATIONS, KINDS
         from headlab.tasks import TASKS
 
         check_plugin(TASKS, self.task)
@@ -81,30 +81,31 @@ class SweepRequest(TrainingOptions, TaskRequest):
             raise unknown_name("unit", self.unit, UNITS)
         if self.compensate not in (None, "mean"):
             raise unknown_name("compensation", str(self.compensate), ("mean",))
-        for is_wrong, cause, remedy in self._contradictions():
-            if is_wrong:
-                raise UsageError(cause, remedy)
+        self._check_scores()
+        self._check_removal()
 
-    def _contradictions(self) -> list[tuple[bool, str, str]]:
-        """Options of which one leaves nothing for the other to do: whether it is so, the cause, the remedy."""
-        searched, gates = self.screen or self.race, bool(self.levels())
-        free = "Learned gates choose freely and know no"
-        return [
-            (bool(self.compensate) and self.ablation != "zero",
-             f"--compensate mean goes beside zero ablation, not {self.ablation}.", "Leave out --ablation."),
-            (self.screen and self.race, "--screen and --race are two ways to the same scores.", "Choose one."),
-            (searched and "ablation" not in self.scores,
-             "--screen and --race are about the score ablation.", "Add it: --scores ablation."),
-            (self.screen and self.ablation != "zero",
-             f"Gradients cannot screen for {self.ablation} ablation.", "Use --race instead."),
-            (self.stability and not self.ordering_scores(),
-             "--stability compares the ranks that a score gives, and there is no score.",
-             "Add --scores NAME (`headlab list scores`)."),
-            (bool(self.compensate) and self.train == "all",
-             "--compensate goes beside plain removal, not fine-tuning.", "Leave out --train all."),
-            (gates and self.keep_at_least > 0, f"{free} --keep-at-least.", "Leave out --keep-at-least or the gates."),
-            (gates and self.unit != "head", f"{free} --unit group.", "Leave out --unit group or the gates."),
-        ]  # fmt: skip
+    def _check_scores(self) -> None:
+        """Raise UsageError where the ways to measure scores do not go with each other, or with the scores."""
+        if self.screen and self.race:
+            raise UsageError("--screen and --race are two ways to the same scores.", "Choose one.")
+        if (self.screen or self.race) and "ablation" not in self.scores:
+            raise UsageError("--screen and --race are about the score ablation.", "Add it: --scores ablation.")
+        if self.screen and self.ablation != "zero":
+            raise UsageError(f"Gradients cannot screen for {self.ablation} ablation.", "Use --race instead.")
+        if self.stability and not self.ordering_scores():
+            cause = "--stability compares the ranks that a score gives, and there is no score."
+            raise UsageError(cause, "Add --scores NAME (`headlab list scores`).")
+
+    def _check_removal(self) -> None:
+        """Raise UsageError where the ways to remove heads do not go with each other."""
+        if self.compensate and self.ablation != "zero":
+            cause = f"--compensate mean goes beside zero ablation, not {self.ablation}."
+            raise UsageError(cause, "Leave out --ablation.")
+        if self.compensate and self.train == "all":
+            raise UsageError("--compensate goes beside plain removal, not fine-tuning.", "Leave out --train all.")
+        for name, given in {"--keep-at-least": self.keep_at_least > 0, "--unit group": self.unit != "head"}.items():
+            if given and self.levels():
+                raise UsageError(f"Learned gates choose freely and know no {name}.", f"Leave out {name} or the gates.")
 
     def cuts(self) -> list[Budget]:
         """The budgets, each once, 0 first."""
@@ -318,6 +319,7 @@ def _with_gates(
 
 def _areas(request: SweepRequest, curve: pd.DataFrame, heads: Heads, task: Task, out: Path) -> pd.DataFrame:
     """Areas under the curves whose cells were judged example by example."""
+    from headlab.base.masks import HeadMask
     from headlab.metrics import metric
     from headlab.pruning.areas import curve_areas
     from headlab.runs.evaluations import run_key
