@@ -61,9 +61,16 @@ def tiny_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                        intermediate_size=48, max_position_embeddings=64, id2label={0: "bad", 1: "good"},
-                        label2id={"bad": 0, "good": 1})  # fmt: skip
+    config = BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=64,
+        id2label={0: "bad", 1: "good"},
+        label2id={"bad": 0, "good": 1},
+    )
     return _saved(BertForSequenceClassification(config), tmp_path_factory.mktemp("classifier"), adds=True)
 
 
@@ -74,8 +81,15 @@ def tiny_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig(vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                         num_key_value_heads=2, intermediate_size=48, max_position_embeddings=64)  # fmt: skip
+    config = LlamaConfig(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=64,
+    )
     return _saved(LlamaForCausalLM(config), tmp_path_factory.mktemp("lm"), adds=False)
 
 

@@ -1,74 +1,144 @@
 """The import graph of headlab: one way, without circles, with few arrows; light modules stay light.
 
-Every import counts: at the top of a file, inside a function, and for types alone.
+Every import counts: at the top of a file, inside a function, and for types alone. `python scripts/house.py` prints the
+figures.
 """
 
 from __future__ import annotations
 
 import ast
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-import grimp
-import networkx
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "headlab"
+from scripts import house
+
+ROOT = Path(__file__).parent.parent
+# From the ground up: each part imports only what stands on floors below its own.
+FLOORS = (
+    {"base"},
+    {"runs", "metrics"},
+    {"models"},
+    {"labels", "tasks"},
+    {"attention"},
+    {"scores"},
+    {"pruning", "report"},
+    {"testing"},
+    {"commands"},
+    {"headlab"},  # the public names
+    {"cli"},
+    {"__main__"},
+)
+PLUGINS = ("labels", "metrics", "scores", "tasks")
+WITHOUT_TORCH = ("base", "report", "runs")
+MOST_ARROWS = 45
+MOST_SWITCHES = 341  # falls to 0
 
 
-def _modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+def _edges() -> list[tuple[str, str]]:
+    return sorted(house.internal().edges)
 
 
-def _name(path: Path) -> str:
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def _is_plugin(module: str) -> bool:
+    """Whether a module is a plugin that comes with headlab: a file of such a folder without an underscore."""
+    parts = module.split(".")
+    package = (house.folder() / "/".join(parts[1:])).is_dir()
+    return len(parts) == 3 and parts[1] in PLUGINS and not parts[2].startswith("_") and not package
 
 
-@pytest.fixture(scope="module")
-def imports() -> networkx.DiGraph:
-    """An edge from each module to each module of headlab that it imports anywhere."""
-    graph = grimp.build_graph("headlab", exclude_type_checking_imports=False, cache_dir=None)
-    found = networkx.DiGraph()
-    found.add_nodes_from(graph.modules)
-    for module in graph.modules:
-        found.add_edges_from((module, other) for other in graph.find_modules_directly_imported_by(module))
-    return found
+def _python(code: str) -> str:
+    """What a new interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def test_every_folder_is_a_package() -> None:
-    assert not [folder for folder in {path.parent for path in _modules()} if not (folder / "__init__.py").is_file()]
+    folders = {path.parent for path in house.folder().rglob("*.py")}
+    assert not [folder for folder in folders if not (folder / "__init__.py").is_file()]
 
 
 def test_no_file_is_called_utils_and_every_module_has_a_docstring() -> None:
-    for path in _modules():
-        assert path.stem not in {"utils", "helpers", "common", "misc"}, path
-        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{path} lacks a docstring"
+    for name, tree in house.trees().items():
+        assert name.rsplit(".", 1)[-1] not in {"utils", "helpers", "common", "misc"}, name
+        assert ast.get_docstring(tree), f"{name} lacks a docstring"
 
 
-@pytest.mark.parametrize("module", ["headlab", "headlab.cli", "headlab.runs", "headlab.report"])
+@pytest.mark.xfail(strict=False, reason="seven circles of modules are being cut")
+def test_there_is_no_circle_at_any_level() -> None:
+    assert house.circles() == {}
+
+
+@pytest.mark.xfail(strict=False, reason="the parts are being rebuilt")
+def test_there_are_few_arrows_between_the_parts() -> None:
+    assert len(house.arrows()) <= MOST_ARROWS
+
+
+def test_every_part_stands_on_a_floor() -> None:
+    assert {house.part(name) for name in house.internal()} <= set().union(*FLOORS)
+
+
+@pytest.mark.xfail(strict=False, reason="base, runs and attention still draw")
+def test_no_arrow_goes_up() -> None:
+    floor = {name: number for number, names in enumerate(FLOORS) for name in names}
+    crossing = [(a, b) for a, b in _edges() if house.part(a) != house.part(b)]
+    assert [(a, b) for a, b in crossing if floor[house.part(a)] <= floor[house.part(b)]] == []
+
+
+@pytest.mark.parametrize("part", WITHOUT_TORCH)
+def test_light_parts_never_import_torch(part: str) -> None:
+    heavy = [(a, b) for a, b in house.imports().edges if house.part(a) == part and b in ("torch", "transformers")]
+    assert heavy == []
+    modules = ", ".join(name for name in sorted(house.internal()) if house.part(name) == part)
+    assert _python(f"import sys, {modules}; print('torch' in sys.modules)") == "False"
+
+
+@pytest.mark.xfail(strict=False, reason="Heads draws itself")
+def test_attention_imports_no_plugin_and_no_report() -> None:
+    imported = [b for a, b in _edges() if house.part(a) == "attention"]
+    assert [module for module in imported if _is_plugin(module) or house.part(module) == "report"] == []
+
+
+def test_no_plugin_imports_another() -> None:
+    assert [(a, b) for a, b in _edges() if _is_plugin(a) and _is_plugin(b)] == []
+
+
+def test_nothing_imports_the_command_line() -> None:
+    assert {house.part(a) for a, b in _edges() if house.part(b) == "cli"} <= {"cli", "__main__"}
+
+
+@pytest.mark.xfail(strict=False, reason="four places still do")
+def test_outsiders_use_no_private_names() -> None:
+    assert house.strangers() == []
+
+
+@pytest.mark.parametrize("module", ["headlab", "headlab.cli", "headlab.commands", "headlab.runs", "headlab.report"])
 def test_importing_is_light(module: str) -> None:
     heavy = sorted({"torch", "transformers", "matplotlib"})
-    code = f"import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+    assert _python(f"import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])") == "[]"
 
 
 def test_the_public_names_exist_and_are_listed() -> None:
-    code = (
+    _python(
         "import headlab\nfor name in headlab.__all__: getattr(headlab, name)\n"
         "assert set(headlab.__all__) <= set(dir(headlab))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
-def test_functions_are_short() -> None:
-    """Functions of headlab stay under 35 lines, docstring and signature included, with room for a few exceptions."""
-    long = []
-    for path in _modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno + 1 > 45:
-                long.append(f"{_name(path)}.{node.name}")
-    assert not long
+def test_files_and_functions_are_short() -> None:
+    """A file is read in one sitting; a function ends within a page, docstring and signature included."""
+    lines = {name: text.count("\n") for name, text in house.sources().items()}
+    assert statistics.median(lines.values()) <= 85 and max(lines.values()) <= 400
+    assert [
+        f"{name}.{function.name}"
+        for name, tree in house.trees().items()
+        for function in house.functions(tree)
+        if (function.end_lineno or 0) - function.lineno + 1 > 45
+    ] == []
+
+
+def test_the_formatter_decides() -> None:
+    assert house.switches(*(ROOT / name for name in ("headlab", "scripts", "tests")))["skip"] <= MOST_SWITCHES

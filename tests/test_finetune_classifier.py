@@ -24,9 +24,27 @@ def options(tiny_classifier, tmp_path, monkeypatch):
             f"{'red green'.split()[i % 2]} cat {'dog ' * (i // 2 % 4)}\t{'bad good'.split()[i % 2]}" for i in range(32)
         ]
         data.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        given = ["--model", str(tiny_classifier), "--train", str(data), "--dev", str(data), "--out",
-                 str(tmp_path / out), "--epochs", "2", "--batch-size", "8", "--learning-rate", "0.01",
-                 "--save-every", "2", "--max-length", "32", *more]  # fmt: skip
+        given = [
+            "--model",
+            str(tiny_classifier),
+            "--train",
+            str(data),
+            "--dev",
+            str(data),
+            "--out",
+            str(tmp_path / out),
+            "--epochs",
+            "2",
+            "--batch-size",
+            "8",
+            "--learning-rate",
+            "0.01",
+            "--save-every",
+            "2",
+            "--max-length",
+            "32",
+            *more,
+        ]
         monkeypatch.setattr(sys, "argv", ["finetune.py", *given])
         return script.arguments()
 

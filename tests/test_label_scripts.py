@@ -45,9 +45,10 @@ def test_the_losses_of_the_gradients_are_those_that_they_say() -> None:
     """With two classes -ln p is ln(1 + exp(-difference of logits))."""
     logits = torch.tensor([[[2.0, 0.0], [0.0, 1.0], [5.0, 5.0]]])
     tokens = SimpleNamespace(
-        ids=torch.tensor([[0, 1, 0]]), valid=torch.tensor([[True, True, True]]),
+        ids=torch.tensor([[0, 1, 0]]),
+        valid=torch.tensor([[True, True, True]]),
         special=torch.tensor([[False, False, True]]),
-    )  # fmt: skip
+    )
     batch = SimpleNamespace(inputs={}, source=tokens)
 
     def model(**_):

@@ -79,8 +79,10 @@ def test_what_is_said_of_the_classifier_is_what_was_measured() -> None:
     )
     cut = tuned[(tuned["metric"] == "accuracy") & (tuned["budget"] == "90%")].set_index("strategy").round(2)
     before, after = cut["value_untuned"].map(lambda v: f"{v:.2f}"[1:]), cut["value"].map(lambda v: f"{v:.2f}"[1:])
-    _says(f"from {before['gradient']} back to {after['gradient']}, a random one from {before['random']} to "
-          f"{after['random']}")  # fmt: skip
+    _says(
+        f"from {before['gradient']} back to {after['gradient']}, a random one from {before['random']} to "
+        f"{after['random']}"
+    )
 
 
 def test_what_is_said_of_smollm2_is_what_was_measured() -> None:
@@ -90,18 +92,22 @@ def test_what_is_said_of_smollm2_is_what_was_measured() -> None:
     half, fifth = gradient.loc["50%"], gradient.loc["20%"]
     drops = 100 * pairs[(pairs["strategy"] == "random") & (pairs["budget"] == "50%")]["drop"]
     ablation = 100 * pairs[(pairs["strategy"] == "ablation") & (pairs["budget"] == "10%")]["drop"].iloc[0]
-    _says(f"(accuracy {half['value']:.3f} from {half['baseline']:.3f}; drop {half['drop']:.3f}, interval "
-          f"{half['ci_low']:.3f} to {half['ci_high']:.3f})".replace("0.", "."),
-          f"three random orders lose {drops.min():.0f} to {drops.max():.0f} points",
-          f"rises by {-100 * fifth['drop']:.1f} points ({-100 * fifth['ci_high']:.1f} to {-100 * fifth['ci_low']:.1f})",
-          f"One-shot ablation loses {ablation:.0f} points at the first 10 %")  # fmt: skip
+    _says(
+        f"(accuracy {half['value']:.3f} from {half['baseline']:.3f}; drop {half['drop']:.3f}, interval "
+        f"{half['ci_low']:.3f} to {half['ci_high']:.3f})".replace("0.", "."),
+        f"three random orders lose {drops.min():.0f} to {drops.max():.0f} points",
+        f"rises by {-100 * fifth['drop']:.1f} points ({-100 * fifth['ci_high']:.1f} to {-100 * fifth['ci_low']:.1f})",
+        f"One-shot ablation loses {ablation:.0f} points at the first 10 %",
+    )
     text = tables["wikitext"][tables["wikitext"]["metric"] == "perplexity"]
     values = text.groupby(["strategy", "budget"])["value"].agg(["min", "max"]).round()
     at = {budget: values.loc[("random", budget)] for budget in ("20%", "30%", "50%")}
-    _says(f"from {text['baseline'].iloc[0]:.1f} to {values.loc[('gradient', '20%'), 'min']:.0f} at 20 %",
-          f"random orders ({at['20%']['min']:.0f} to {at['20%']['max']:.0f}) are better there up to 30 %",
-          f"({values.loc[('gradient', '50%'), 'min']:.0f} against {at['50%']['min']:,.0f} to "
-          f"{at['50%']['max']:,.0f} at half)")  # fmt: skip
+    _says(
+        f"from {text['baseline'].iloc[0]:.1f} to {values.loc[('gradient', '20%'), 'min']:.0f} at 20 %",
+        f"random orders ({at['20%']['min']:.0f} to {at['20%']['max']:.0f}) are better there up to 30 %",
+        f"({values.loc[('gradient', '50%'), 'min']:.0f} against {at['50%']['min']:,.0f} to "
+        f"{at['50%']['max']:,.0f} at half)",
+    )
     assert at["30%"]["max"] < values.loc[("gradient", "30%"), "min"]
 
 
@@ -112,10 +118,12 @@ def test_what_is_said_of_translation_is_what_was_measured() -> None:
     cut = kinds[(kinds["metric"] == "bleu") & (kinds["strategy"] == "gradient") & (kinds["budget"] == "80%")]
     cut = cut.set_index("kinds")
     encoder = cut.loc["encoder"]
-    _says(f"({encoder['baseline']:.1f} BLEU on 500 lines, gradient order)",
-          f"({encoder['drop']:.1f}, interval {encoder['ci_low']:.1f} to {encoder['ci_high']:.1f})",
-          f"decoder heads cost {cut.loc['decoder', 'drop']:.1f} and cross-attention heads "
-          f"{cut.loc['cross', 'drop']:.1f} BLEU")  # fmt: skip
+    _says(
+        f"({encoder['baseline']:.1f} BLEU on 500 lines, gradient order)",
+        f"({encoder['drop']:.1f}, interval {encoder['ci_low']:.1f} to {encoder['ci_high']:.1f})",
+        f"decoder heads cost {cut.loc['decoder', 'drop']:.1f} and cross-attention heads "
+        f"{cut.loc['cross', 'drop']:.1f} BLEU",
+    )
     students = pd.read_csv(ROOT / "results/check_student/check_student.csv")
     _says(
         *(f"in {students['identical'].iloc[0]} and {students['identical'].iloc[1]} of {students['sentences'].iloc[0]}",)
@@ -131,19 +139,20 @@ def test_what_is_said_of_the_student_is_what_was_measured() -> None:
     counts = pd.read_csv(folder / "affordable.csv").set_index(["strategy", "drop"]).loc["gradient"]
     one = counts.loc[1.0]
     few = bleu[(bleu["n_heads"] - bleu["n_removed"]).between(10, 11)].groupby("strategy")["drop"].agg(["min", "max"])
-    _says(f"{speed.loc[('headlab', 32), 'sentences_per_second']:.0f} sentences a second at batch 32",
-          f"({bleu['baseline'].iloc[0]:.1f} BLEU on 500 lines of NTREX; heads chosen on 256 other lines",
-          f"{counts.loc[0.25, 'removed']} of 48 encoder heads go for a quarter of a BLEU point and {one['removed']} "
-          f"for one point ({one['at_least']} to {one['at_most']} by the interval), where random orders lose "
-          f"{drop.loc[('random', 8), 'min']:.1f} to {drop.loc[('random', 8), 'max']:.1f} with 8 gone",
-          f"(X1H2: {-single.loc['X1H2', 'nll_drop']:.2f} nats better, {single.loc['X1H2', 'bleu_drop']:.1f} BLEU "
-          "worse)",
-          f"worse than random orders ({drop.loc[('ablation', 12), 'min']:.1f} BLEU with 12 heads gone)",
-          f"mends that ({drop.loc[('ablation_own', 12), 'min']:.1f} BLEU)",
-          f"(11 left: {few.loc['hard_concrete_own', 'max']:.1f} BLEU against {few.loc['hard_concrete', 'min']:.1f} to "
-          f"{few.loc['hard_concrete', 'max']:.1f} on references)",
-          f"costs {single.loc['X1H6', 'bleu_drop']:.1f} BLEU, third of 16; X0H5 alone costs "
-          f"{single.loc['X0H5', 'bleu_drop']:.1f}.")  # fmt: skip
+    _says(
+        f"{speed.loc[('headlab', 32), 'sentences_per_second']:.0f} sentences a second at batch 32",
+        f"({bleu['baseline'].iloc[0]:.1f} BLEU on 500 lines of NTREX; heads chosen on 256 other lines",
+        f"{counts.loc[0.25, 'removed']} of 48 encoder heads go for a quarter of a BLEU point and {one['removed']} "
+        f"for one point ({one['at_least']} to {one['at_most']} by the interval), where random orders lose "
+        f"{drop.loc[('random', 8), 'min']:.1f} to {drop.loc[('random', 8), 'max']:.1f} with 8 gone",
+        f"(X1H2: {-single.loc['X1H2', 'nll_drop']:.2f} nats better, {single.loc['X1H2', 'bleu_drop']:.1f} BLEU worse)",
+        f"worse than random orders ({drop.loc[('ablation', 12), 'min']:.1f} BLEU with 12 heads gone)",
+        f"mends that ({drop.loc[('ablation_own', 12), 'min']:.1f} BLEU)",
+        f"(11 left: {few.loc['hard_concrete_own', 'max']:.1f} BLEU against {few.loc['hard_concrete', 'min']:.1f} to "
+        f"{few.loc['hard_concrete', 'max']:.1f} on references)",
+        f"costs {single.loc['X1H6', 'bleu_drop']:.1f} BLEU, third of 16; X0H5 alone costs "
+        f"{single.loc['X0H5', 'bleu_drop']:.1f}.",
+    )
     assert drop.loc[("ablation", 8), "min"] > drop.loc[("random", 8), "max"]
     cross = pd.read_csv(folder / "cross.csv").set_index("name")
     assert (
@@ -175,8 +184,10 @@ def test_the_cost_of_labels_is_the_one_measured() -> None:
     folder = ROOT / "results/bench_labels"
     cost = pd.read_csv(folder / "bench_labels.csv").set_index("part").loc["statistics and 15 labels"]
     memory = pd.read_csv(folder / "memory.csv").set_index("texts")["peak_mb"]
-    _says(f"cost {cost['times_statistics']:.2f} times the plain statistics over {int(cost['texts'])} texts",
-          f"{memory[10]:.0f} MB for 10 texts and {memory[100]:.0f} MB for 100")  # fmt: skip
+    _says(
+        f"cost {cost['times_statistics']:.2f} times the plain statistics over {int(cost['texts'])} texts",
+        f"{memory[10]:.0f} MB for 10 texts and {memory[100]:.0f} MB for 100",
+    )
 
 
 def test_pictures_and_files_named_in_the_readme_exist() -> None:

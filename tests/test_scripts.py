@@ -35,8 +35,9 @@ def test_an_old_python_is_named_with_the_remedy(tmp_path: Path) -> None:
         old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2 && exit 0\nexit 1\n')
         old.chmod(0o755)
     code = f'set -euo pipefail; ROOT="{tmp_path}"; source "{ROOT}/scripts/environment.sh"; make_venv'
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False,
-                          env={"PATH": f"{tmp_path}:/usr/bin:/bin"})  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-c", code], capture_output=True, text=True, check=False, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    )
     assert done.returncode == 1
     assert "needs Python 3.11 or newer; python3 is Python 3.9.2" in done.stderr
     assert not (tmp_path / ".venv").exists()

@@ -87,10 +87,19 @@ def test_files_of_different_length_are_refused(monkeypatch, corpus, tmp_path) ->
 def test_what_a_curve_affords_is_counted_to_the_first_failure() -> None:
     drops = {0: (0, 0, 0), 4: (0.1, -0.3, 0.4), 8: (0.3, 0.0, 0.7), 12: (0.2, -0.1, 0.5), 16: (2.0, 1.5, 2.5)}
     rows = [
-        {"strategy": "gradient", "seed": 0, "kinds": "encoder", "metric": "bleu", "n_removed": n, "n_heads": 48,
-         "drop": drop, "ci_low": low, "ci_high": high}
+        {
+            "strategy": "gradient",
+            "seed": 0,
+            "kinds": "encoder",
+            "metric": "bleu",
+            "n_removed": n,
+            "n_heads": 48,
+            "drop": drop,
+            "ci_low": low,
+            "ci_high": high,
+        }
         for n, (drop, low, high) in drops.items()
-    ]  # fmt: skip
+    ]
     table = pd.DataFrame(rows + [row | {"metric": "nll", "drop": 9.0} for row in rows])
     found = translation_tables.affordable(table).set_index("drop")
     assert found.loc[0.25, ["removed", "at_least", "at_most"]].tolist() == [4, 0, 12]
@@ -98,8 +107,17 @@ def test_what_a_curve_affords_is_counted_to_the_first_failure() -> None:
 
 
 def test_an_order_whose_first_cut_is_too_dear_affords_nothing() -> None:
-    row = {"strategy": "hard_concrete", "seed": 0, "kinds": "encoder", "metric": "bleu", "n_removed": 20, "n_heads": 48,
-           "drop": 3.0, "ci_low": 2.0, "ci_high": 4.0}  # fmt: skip
+    row = {
+        "strategy": "hard_concrete",
+        "seed": 0,
+        "kinds": "encoder",
+        "metric": "bleu",
+        "n_removed": 20,
+        "n_heads": 48,
+        "drop": 3.0,
+        "ci_low": 2.0,
+        "ci_high": 4.0,
+    }
     found = translation_tables.affordable(pd.DataFrame([row]))
     assert found[["removed", "at_least", "at_most"]].to_numpy().tolist() == [[0, 0, 0], [0, 0, 0]]
 
@@ -132,8 +150,18 @@ def test_fragility_is_the_difference_of_two_values(tmp_path) -> None:
         values = [np.full(50, 10.0), np.full(50, 10.0), *hits.T, *np.repeat(totals[:, None], 50, axis=1)]
         runs[kind] = pd.DataFrame(dict(zip(bleu.columns, values, strict=True))).astype(float)
         write_run(tmp_path, MaskedRun(f"run-{kind}", runs[kind], 0.0))
-    rows = [{"strategy": "gradient", "seed": 0, "kinds": kind, "budget": "20%", "n_removed": 5, "metric": "bleu",
-             "run": f"run-{kind}"} for kind in runs]  # fmt: skip
+    rows = [
+        {
+            "strategy": "gradient",
+            "seed": 0,
+            "kinds": kind,
+            "budget": "20%",
+            "n_removed": 5,
+            "metric": "bleu",
+            "run": f"run-{kind}",
+        }
+        for kind in runs
+    ]
     found = translation_tables.fragility(pd.DataFrame(rows), tmp_path).iloc[0]
     values = {kind: bleu.of({name: part[name].to_numpy() for name in part}) for kind, part in runs.items()}
     assert found["other"] == "encoder" and found["drop"] == pytest.approx(values["encoder"] - values["cross"])
@@ -146,8 +174,24 @@ def test_the_marian_experiment_reports_all_its_parts(monkeypatch, corpus, tmp_pa
 
     model, out, runs = tmp_path / "model", tmp_path / "out", tmp_path / "runs"
     train(monkeypatch, corpus, model)
-    line = ["x", "--model", model, "--source", corpus["source"], "--reference", corpus["target"], "--lowercase",
-            "--limit", 4, "--choose", 10, "--seeds", 1, "--parts", "kinds,report"]  # fmt: skip
+    line = [
+        "x",
+        "--model",
+        model,
+        "--source",
+        corpus["source"],
+        "--reference",
+        corpus["target"],
+        "--lowercase",
+        "--limit",
+        4,
+        "--choose",
+        10,
+        "--seeds",
+        1,
+        "--parts",
+        "kinds,report",
+    ]
     line += ["--runs", runs, "--out", out]
     monkeypatch.setattr(michel, "BUDGETS", ("0", "100%"))
     monkeypatch.setattr(sys, "argv", [str(part) for part in line])
@@ -174,11 +218,28 @@ def student_tables(folder: Path) -> pd.MultiIndex:
     save_table(pd.DataFrame({"score_gradient": np.arange(64.0)}, index=index), folder, "heads")
     drops = {("gradient", 0): (0, 0.2, 2.0), ("random", 0): (0, 2.0, 9.0), ("random", 1): (0, 0.5, 8.0)}
     rows = [
-        {"strategy": name, "ablation": "zero", "seed": seed, "kinds": "encoder", "budget": str(n), "n_removed": n,
-         "n_heads": 48, "metric": "bleu", "value": 30 - drop, "baseline": 30.0, "drop": drop, "ci_low": drop - 0.1,
-         "ci_high": drop + 0.1, "n_examples": 500, "split": "all", "seconds": 1.0, "run": "x"}
-        for (name, seed), several in drops.items() for n, drop in zip((0, 8, 16), several, strict=True)
-    ]  # fmt: skip
+        {
+            "strategy": name,
+            "ablation": "zero",
+            "seed": seed,
+            "kinds": "encoder",
+            "budget": str(n),
+            "n_removed": n,
+            "n_heads": 48,
+            "metric": "bleu",
+            "value": 30 - drop,
+            "baseline": 30.0,
+            "drop": drop,
+            "ci_low": drop - 0.1,
+            "ci_high": drop + 0.1,
+            "n_examples": 500,
+            "split": "all",
+            "seconds": 1.0,
+            "run": "x",
+        }
+        for (name, seed), several in drops.items()
+        for n, drop in zip((0, 8, 16), several, strict=True)
+    ]
     pd.DataFrame(rows).to_parquet(folder / "curve.parquet")
     gate = {**rows[2], "strategy": "hard_concrete", "budget": "penalty=0.1", "penalty": 0.1, "n_removed": 40}
     pd.DataFrame([gate]).to_parquet(folder / "hard_concrete-curve.parquet")

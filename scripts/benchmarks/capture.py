@@ -113,12 +113,19 @@ def measure(checkpoint: Checkpoint, lengths: list[int], repeats: int) -> pd.Data
         plain = next(iter(runs))
         for name in runs:
             ratios = [a / b for a, b in zip(seconds[name], seconds[plain], strict=True)]
-            rows.append({
-                "tokens": length, "way": name, "seconds": round(statistics.median(seconds[name]), 3),
-                "times_sdpa": round(statistics.median(ratios), 2), "times_sdpa_low": round(min(ratios), 2),
-                "times_sdpa_high": round(max(ratios), 2), "peak_mb": round(max(peaks[name])),
-                "peak_mb_above_sdpa": round(max(peaks[name]) - max(peaks[plain])), "repeats": repeats,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "tokens": length,
+                    "way": name,
+                    "seconds": round(statistics.median(seconds[name]), 3),
+                    "times_sdpa": round(statistics.median(ratios), 2),
+                    "times_sdpa_low": round(min(ratios), 2),
+                    "times_sdpa_high": round(max(ratios), 2),
+                    "peak_mb": round(max(peaks[name])),
+                    "peak_mb_above_sdpa": round(max(peaks[name]) - max(peaks[plain])),
+                    "repeats": repeats,
+                }
+            )
     return pd.DataFrame(rows)
 
 

@@ -106,12 +106,15 @@ def measure(checkpoint: Checkpoint, texts: list[Batch]) -> tuple[pd.DataFrame, p
     for part, (took, count) in parts.items():
         per_text = took / count if count else None
         relative = per_text / (plain / len(texts)) if per_text else None
-        rows.append({"part": part, "texts": count, "seconds": took, "seconds_a_text": per_text,
-                     "times_statistics": relative})  # fmt: skip
+        rows.append(
+            {"part": part, "texts": count, "seconds": took, "seconds_a_text": per_text, "times_statistics": relative}
+        )
     table = pd.DataFrame(rows)
     table.loc[1, ["ratio_median", "ratio_low", "ratio_high"]] = [
-        statistics.median(ratios), ratios.quantile(0.1), ratios.quantile(0.9),
-    ]  # fmt: skip
+        statistics.median(ratios),
+        ratios.quantile(0.1),
+        ratios.quantile(0.9),
+    ]
     return table, pd.DataFrame([{"texts": count, "peak_mb": peak} for count, peak in peaks.items()])
 
 

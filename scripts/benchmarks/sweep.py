@@ -130,11 +130,17 @@ def row(
     ratios = [a / b for a, b in zip(seconds["naive"], seconds[way], strict=True)]
     top = set(np.argsort(-exact)[:TOP])
     return {
-        "model": model, "way": way, "heads": len(exact), "examples": len(task.split("select")),
-        "cpu_seconds": round(statistics.median(seconds[way]), 2), "times_faster": round(statistics.median(ratios), 2),
-        "times_faster_low": round(min(ratios), 2), "times_faster_high": round(max(ratios), 2),
-        f"of_top_{TOP}": len(top & set(np.argsort(-rises)[:TOP])), "rounds": len(ratios),
-    }  # fmt: skip
+        "model": model,
+        "way": way,
+        "heads": len(exact),
+        "examples": len(task.split("select")),
+        "cpu_seconds": round(statistics.median(seconds[way]), 2),
+        "times_faster": round(statistics.median(ratios), 2),
+        "times_faster_low": round(min(ratios), 2),
+        "times_faster_high": round(max(ratios), 2),
+        f"of_top_{TOP}": len(top & set(np.argsort(-rises)[:TOP])),
+        "rounds": len(ratios),
+    }
 
 
 LENS = """
@@ -193,10 +199,14 @@ def lens(name: str, environment: str, limit: int | None, exact: np.ndarray, cloc
     same = np.concatenate([exact[layer * per_layer : (layer + 1) * per_layer] for layer in LENS_LAYERS])
     naive_seconds = sum(clock.seconds["naive", layer] for layer in LENS_LAYERS)
     return {
-        "model": name, "way": "TransformerLens hooks", "heads": len(same), "cpu_seconds": round(found["seconds"], 2),
-        "times_faster": round(naive_seconds / found["seconds"], 2), "rounds": 1,
+        "model": name,
+        "way": "TransformerLens hooks",
+        "heads": len(same),
+        "cpu_seconds": round(found["seconds"], 2),
+        "times_faster": round(naive_seconds / found["seconds"], 2),
+        "rounds": 1,
         "largest_gap": float(np.abs(np.array(found["rises"]) - same).max()),
-    }  # fmt: skip
+    }
 
 
 def install_lens(environment: str) -> None:
@@ -232,8 +242,13 @@ def main() -> None:
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "bench_sweep.csv", table.to_csv(index=False))
-    signature = {"models": described, "threads": torch.get_num_threads(),
-                 "headlab": headlab.__version__, "torch": torch.__version__, "top": TOP}  # fmt: skip
+    signature = {
+        "models": described,
+        "threads": torch.get_num_threads(),
+        "headlab": headlab.__version__,
+        "torch": torch.__version__,
+        "top": TOP,
+    }
     write_meta(out, signature, command=f"python -m scripts.benchmarks.sweep --models {options.models}")
     print(table.to_string(index=False, na_rep="-"))
 

@@ -73,8 +73,18 @@ def bart_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sequence-to-sequence model."""
     torch.manual_seed(0)
     config = BartConfig(
-        vocab_size=len(VOCABULARY), d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=32,
-        pad_token_id=0, bos_token_id=2, eos_token_id=3, decoder_start_token_id=3,
-    )  # fmt: skip
+        vocab_size=len(VOCABULARY),
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        max_position_embeddings=32,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=3,
+        decoder_start_token_id=3,
+    )
     return _saved(BartForConditionalGeneration(config), tmp_path_factory.mktemp("bart"), framed=True)

@@ -84,9 +84,14 @@ def tiny_bert() -> tuple[Heads, RandomTask]:
     """2 layers of 4 heads and 2 classes; weights large enough for heads to matter."""
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-        max_position_embeddings=16, initializer_range=0.4,
-    )  # fmt: skip
+        vocab_size=60,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=16,
+        initializer_range=0.4,
+    )
     model = BertForSequenceClassification(config).eval()
     return Heads(model), RandomTask(model)
 
@@ -95,9 +100,21 @@ def tiny_bart() -> tuple[Heads, RandomTask]:
     """2 encoder and 1 decoder layers of 2 heads: encoder, decoder and cross-attention."""
     torch.manual_seed(0)
     config = BartConfig(
-        vocab_size=60, d_model=16, encoder_layers=2, decoder_layers=1, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=32, init_std=0.4,
-        pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=60,
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        max_position_embeddings=32,
+        init_std=0.4,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+        forced_eos_token_id=2,
+    )
     model = BartForConditionalGeneration(config).eval()
     return Heads(model), RandomTask(model, n=12)

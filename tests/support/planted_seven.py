@@ -111,8 +111,10 @@ def planted(**options) -> tuple[Heads, PlantedTask]:
     """The seven heads and their task, on one model."""
     model = SevenHeads()
     task = PlantedTask(model, **options)
-    sites = [DeclaredSite("encoder", 0, n_heads=4, projection="first"),
-             DeclaredSite("encoder", 1, n_heads=3, projection="second")]  # fmt: skip
+    sites = [
+        DeclaredSite("encoder", 0, n_heads=4, projection="first"),
+        DeclaredSite("encoder", 1, n_heads=3, projection="second"),
+    ]
     return Heads(model, sites, example=PlantedTask(model, n=4).batch(range(4))), task
 
 

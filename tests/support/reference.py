@@ -17,9 +17,17 @@ from headlab.models.texts.batch import Batch, Tokens
 from tests.support.tiny_models import FAMILIES, FIRST, PAD, SEPARATOR, VOCABULARY, WORDS, family_of, projections
 
 STATISTICS = (
-    "entropy", "entropy_norm", "max_weight", "first_mass", "separator_mass",
-    "self_mass", "prev_mass", "next_mass", "distance", "sink_logit_mass",
-)  # fmt: skip
+    "entropy",
+    "entropy_norm",
+    "max_weight",
+    "first_mass",
+    "separator_mass",
+    "self_mass",
+    "prev_mass",
+    "next_mass",
+    "distance",
+    "sink_logit_mass",
+)
 REACH = 32
 Key = tuple[str, int]
 

@@ -28,9 +28,16 @@ from headlab.models.texts.special_tokens import adds
 WORDS = [f"w{number}" for number in range(24)]
 FAMILIES = ("marian", "bart", "t5", "nllb", "mbart")
 SIZES = {
-    "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 64, "tie_word_embeddings": False,
-}  # fmt: skip
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": False,
+}
 
 
 def word_tokenizer(start: bool = False) -> PreTrainedTokenizerFast:
@@ -49,8 +56,13 @@ def word_tokenizer(start: bool = False) -> PreTrainedTokenizerFast:
 def nllb_tokenizer() -> Any:
     pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", "w", *"0123456789"]
     vocabulary = {piece: place for place, piece in enumerate(pieces)}
-    return NllbTokenizer(vocab=vocabulary, merges=[], src_lang="eng_Latn", tgt_lang="por_Latn",
-                         additional_special_tokens=["eng_Latn", "por_Latn"])  # fmt: skip
+    return NllbTokenizer(
+        vocab=vocabulary,
+        merges=[],
+        src_lang="eng_Latn",
+        tgt_lang="por_Latn",
+        additional_special_tokens=["eng_Latn", "por_Latn"],
+    )
 
 
 def mbart_tokenizer() -> Any:
@@ -66,23 +78,35 @@ def checkpoint(family: str, seed: int = 1) -> Checkpoint:
             MarianConfig(**SIZES, vocab_size=size, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)
         ),
         "bart": lambda size: BartForConditionalGeneration(
-            BartConfig(**SIZES, vocab_size=size, pad_token_id=0, eos_token_id=1, bos_token_id=3,
-                       decoder_start_token_id=1)
+            BartConfig(
+                **SIZES, vocab_size=size, pad_token_id=0, eos_token_id=1, bos_token_id=3, decoder_start_token_id=1
+            )
         ),
         "t5": lambda size: T5ForConditionalGeneration(
-            T5Config(vocab_size=size, d_model=16, d_kv=4, d_ff=24, num_layers=2, num_heads=4, pad_token_id=0,
-                     tie_word_embeddings=False,
-                     eos_token_id=1, decoder_start_token_id=0)
+            T5Config(
+                vocab_size=size,
+                d_model=16,
+                d_kv=4,
+                d_ff=24,
+                num_layers=2,
+                num_heads=4,
+                pad_token_id=0,
+                tie_word_embeddings=False,
+                eos_token_id=1,
+                decoder_start_token_id=0,
+            )
         ),
         "nllb": lambda size: M2M100ForConditionalGeneration(
-            M2M100Config(**SIZES, vocab_size=size, pad_token_id=1, eos_token_id=2, bos_token_id=0,
-                         decoder_start_token_id=2)
+            M2M100Config(
+                **SIZES, vocab_size=size, pad_token_id=1, eos_token_id=2, bos_token_id=0, decoder_start_token_id=2
+            )
         ),
         "mbart": lambda size: MBartForConditionalGeneration(
-            MBartConfig(**SIZES, vocab_size=size, pad_token_id=1, eos_token_id=2, bos_token_id=0,
-                        decoder_start_token_id=2)
+            MBartConfig(
+                **SIZES, vocab_size=size, pad_token_id=1, eos_token_id=2, bos_token_id=0, decoder_start_token_id=2
+            )
         ),
-    }  # fmt: skip
+    }
     tokenizer = {"nllb": nllb_tokenizer, "mbart": mbart_tokenizer}.get(
         family, lambda: word_tokenizer(family == "bart")
     )()

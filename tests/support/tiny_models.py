@@ -17,14 +17,22 @@ PAD, FIRST, SEPARATOR, WORDS = 0, 1, 3, 5  # ids from WORDS on are words
 _TOKENS: dict[str, Any] = {"vocab_size": VOCABULARY, "pad_token_id": PAD, "bos_token_id": FIRST, "eos_token_id": 2}
 _STACK = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 _TWO_STACKS = {
-    "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "decoder_start_token_id": 2,
-}  # fmt: skip
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "decoder_start_token_id": 2,
+}
 _EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
 _SLIDING_FIRST = {
-    "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "sliding_window": 4,
     "layer_types": ["sliding_attention", "full_attention"],
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -61,33 +69,77 @@ FAMILIES = {
     "gpt2": Family(
         "GPT2LMHeadModel", {"n_embd": 32, "n_layer": 2, "n_head": 4}, True, r"attn\.c_proj$", transposed=True
     ),
-    "opt": Family("OPTForCausalLM", {
-        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48, "word_embed_proj_dim": 32,
-    }, True, r"self_attn\.out_proj$"),
+    "opt": Family(
+        "OPTForCausalLM",
+        {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48, "word_embed_proj_dim": 32},
+        True,
+        r"self_attn\.out_proj$",
+    ),
     "gpt_neox": Family("GPTNeoXForCausalLM", _STACK, True, r"attention\.dense$"),
     "llama": Family("LlamaForCausalLM", {**_STACK, "num_key_value_heads": 2}, True, LLAMA_PROJECTION),
-    "deepseek_v3": Family("DeepseekV3ForCausalLM", {
-        **_STACK, **_EXPERTS, "num_key_value_heads": 4, "n_routed_experts": 4, "n_group": 1, "topk_group": 1,
-        "n_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 16,
-        "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 12, "head_dim": 4,
-    }, True, LLAMA_PROJECTION),
-    "qwen3_next": Family("Qwen3NextForCausalLM", {
-        **_STACK, **_EXPERTS, "num_key_value_heads": 2, "head_dim": 8, "num_experts": 4,
-        "layer_types": ["linear_attention", "full_attention"], "linear_num_value_heads": 2, "linear_num_key_heads": 2,
-        "linear_key_head_dim": 8, "linear_value_head_dim": 8, "shared_expert_intermediate_size": 16,
-    }, True, LLAMA_PROJECTION, layers=(1,)),
-    "gemma2": Family("Gemma2ForCausalLM", {
-        **_STACK, **_SLIDING_FIRST, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 2.0,
-    }, True, LLAMA_PROJECTION, windows={0: 4}),
-    "gpt_oss": Family("GptOssForCausalLM", {
-        **_STACK, **_SLIDING_FIRST, "num_local_experts": 4, "num_experts_per_tok": 2,
-    }, True, LLAMA_PROJECTION, windows={0: 4}),
-    "t5": Family("T5ForConditionalGeneration", {
-        "d_model": 32, "d_kv": 6, "d_ff": 48, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0,
-    }, False, r"(SelfAttention|EncDecAttention)\.o$"),
+    "deepseek_v3": Family(
+        "DeepseekV3ForCausalLM",
+        {
+            **_STACK,
+            **_EXPERTS,
+            "num_key_value_heads": 4,
+            "n_routed_experts": 4,
+            "n_group": 1,
+            "topk_group": 1,
+            "n_shared_experts": 1,
+            "first_k_dense_replace": 1,
+            "kv_lora_rank": 16,
+            "q_lora_rank": 16,
+            "qk_rope_head_dim": 4,
+            "qk_nope_head_dim": 8,
+            "v_head_dim": 12,
+            "head_dim": 4,
+        },
+        True,
+        LLAMA_PROJECTION,
+    ),
+    "qwen3_next": Family(
+        "Qwen3NextForCausalLM",
+        {
+            **_STACK,
+            **_EXPERTS,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "num_experts": 4,
+            "layer_types": ["linear_attention", "full_attention"],
+            "linear_num_value_heads": 2,
+            "linear_num_key_heads": 2,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+            "shared_expert_intermediate_size": 16,
+        },
+        True,
+        LLAMA_PROJECTION,
+        layers=(1,),
+    ),
+    "gemma2": Family(
+        "Gemma2ForCausalLM",
+        {**_STACK, **_SLIDING_FIRST, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 2.0},
+        True,
+        LLAMA_PROJECTION,
+        windows={0: 4},
+    ),
+    "gpt_oss": Family(
+        "GptOssForCausalLM",
+        {**_STACK, **_SLIDING_FIRST, "num_local_experts": 4, "num_experts_per_tok": 2},
+        True,
+        LLAMA_PROJECTION,
+        windows={0: 4},
+    ),
+    "t5": Family(
+        "T5ForConditionalGeneration",
+        {"d_model": 32, "d_kv": 6, "d_ff": 48, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0},
+        False,
+        r"(SelfAttention|EncDecAttention)\.o$",
+    ),
     "bart": Family("BartForConditionalGeneration", _TWO_STACKS, False, BART_PROJECTION),
     "marian": Family("MarianMTModel", _TWO_STACKS, False, BART_PROJECTION),
-}  # fmt: skip
+}
 
 # The same for the demo checkpoints, whose settings are their own.
 CHECKPOINTS = {

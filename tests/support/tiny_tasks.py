@@ -66,8 +66,14 @@ def tiny(shape: str, **options: int) -> tuple[Heads, TinyTask]:
     """Heads and task of one of SHAPES."""
     if shape == "classifier":
         torch.manual_seed(0)
-        config = BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                            intermediate_size=48, max_position_embeddings=32)  # fmt: skip
+        config = BertConfig(
+            vocab_size=60,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=48,
+            max_position_embeddings=32,
+        )
         model: nn.Module = BertForSequenceClassification(config).eval()
         _enlarge(model, 0)
     else:

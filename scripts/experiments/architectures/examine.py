@@ -71,9 +71,11 @@ def _claims(heads: Any) -> dict[str, Any]:
     kinds = Counter(site.kind for site in heads.sites)
     row: dict[str, Any] = {
         "seen": " ".join(f"{kind} {count}" for kind, count in kinds.items()),
-        "heads": heads.n_heads, "tier": tier, "unseen": "; ".join(unseen),
+        "heads": heads.n_heads,
+        "tier": tier,
+        "unseen": "; ".join(unseen),
         "outcome": "statistics only" if tier == 3 else "partial" if unseen else "proven",
-    }  # fmt: skip
+    }
     for proof in heads.proofs:
         name = next((short for short in ("outputs", "gating", "maps") if short in proof.name), "removal")
         row[{"gating": "gates"}.get(name, name)] = ("" if proof.passed else "no: ") + proof.detail
@@ -162,8 +164,12 @@ def check_masks(heads: Any, batch: Batch) -> dict[str, Any]:
         for (site, _), weight in zip(weights, before, strict=True):
             site.projection.weight.copy_(weight)
     layers = sum(len(sites) for sites in by_weight.values())
-    return {"masked_layers": layers, "masked_heads": len(removed), "mask_gap": difference(masked, zeroed, batch),
-            "mask_effect": difference(masked, native, batch)}  # fmt: skip
+    return {
+        "masked_layers": layers,
+        "masked_heads": len(removed),
+        "mask_gap": difference(masked, zeroed, batch),
+        "mask_effect": difference(masked, native, batch),
+    }
 
 
 def _zeroed(site: Any, chosen: list[int]) -> Tensor:

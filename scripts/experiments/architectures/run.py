@@ -34,13 +34,40 @@ from scripts.experiments.architectures.examine import OUTPUT_TOLERANCE, STATISTI
 GROUPS = {"language": ("seq2seq-lm", "masked-lm", "causal-lm"), "vision": ("image",), "speech": ("speech",)}
 PURPOSE = {"language": "lm", "vision": "image", "speech": "speech"}
 COLUMNS = (
-    "group", "type", "class", "parameters", "built", "expected", "softmaxes", "seen", "heads", "tier", "outcome",
-    "unseen", "outputs", "maps", "gates", "masked_layers", "masked_heads", "mask_gap", "mask_effect",
-    "compared_layers", "statistics_gap", "wrong", "reason",
-)  # fmt: skip
+    "group",
+    "type",
+    "class",
+    "parameters",
+    "built",
+    "expected",
+    "softmaxes",
+    "seen",
+    "heads",
+    "tier",
+    "outcome",
+    "unseen",
+    "outputs",
+    "maps",
+    "gates",
+    "masked_layers",
+    "masked_heads",
+    "mask_gap",
+    "mask_effect",
+    "compared_layers",
+    "statistics_gap",
+    "wrong",
+    "reason",
+)
 OUTCOMES = (
-    "proven", "partial", "statistics only", "refused", "no softmax attention", "crashed", "not built", "stopped",
-)  # fmt: skip
+    "proven",
+    "partial",
+    "statistics only",
+    "refused",
+    "no softmax attention",
+    "crashed",
+    "not built",
+    "stopped",
+)
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -146,13 +173,20 @@ def write(table: pd.DataFrame, out: Path, seconds: float, *, complete: bool) -> 
     (out / "matrix.md").write_text(matrix(table))
     meta = {
         "signature": {
-            "transformers": transformers.__version__, "torch": torch.__version__, "seed": 0, "dtype": "float32",
-            "complete": complete, "output_tolerance": OUTPUT_TOLERANCE, "statistic_tolerance": STATISTIC_TOLERANCE,
+            "transformers": transformers.__version__,
+            "torch": torch.__version__,
+            "seed": 0,
+            "dtype": "float32",
+            "complete": complete,
+            "output_tolerance": OUTPUT_TOLERANCE,
+            "statistic_tolerance": STATISTIC_TOLERANCE,
         },
         "command": "python -m scripts.experiments.architectures.run",
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(seconds), "cpu_seconds": round(sum(os.times()[:4])), "schema": 1,
-    }  # fmt: skip
+        "seconds": round(seconds),
+        "cpu_seconds": round(sum(os.times()[:4])),
+        "schema": 1,
+    }
     (out / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
 
 
@@ -179,10 +213,7 @@ def _proven(rows: pd.DataFrame) -> pd.DataFrame:
 def matrix(table: pd.DataFrame) -> str:
     """A short table in markdown: what can be said about how many types, and about which not everything."""
     groups = [group for group in GROUPS if group in set(table["group"])]
-    lines = [
-        "| | " + " | ".join(f"{group} models" for group in groups) + " |",
-        "|---" * (len(groups) + 1) + "|",
-    ]
+    lines = ["| | " + " | ".join(f"{group} models" for group in groups) + " |", "|---" * (len(groups) + 1) + "|"]
     by_group = {group: table[table["group"] == group] for group in groups}
 
     def line(name: str, count: Any) -> None:
@@ -196,10 +227,14 @@ def matrix(table: pd.DataFrame) -> str:
             lambda rows, t=tier: int((_proven(rows)["tier"] == t).sum()),
         )
     words = {
-        "partial": "some layers proven, the others named", "statistics only": "statistics only",
-        "refused": "refused, with the reason", "no softmax attention": "has no softmax attention",
-        "crashed": "crashed", "not built": "not built", "stopped": "out of time or memory",
-    }  # fmt: skip
+        "partial": "some layers proven, the others named",
+        "statistics only": "statistics only",
+        "refused": "refused, with the reason",
+        "no softmax attention": "has no softmax attention",
+        "crashed": "crashed",
+        "not built": "not built",
+        "stopped": "out of time or memory",
+    }
     for outcome, text in words.items():
         if (table["outcome"] == outcome).any():
             line(text, lambda rows, o=outcome: int((rows["outcome"] == o).sum()))

@@ -36,8 +36,13 @@ def main() -> None:
     arguments = parser.parse_args()
     for name, command in RUNS.items():
         run_headlab(*shlex.split(command), "--out", str(arguments.runs / name), "--quiet")
-    drawn = {**of_heads(arguments.runs), **of_maps(arguments.runs), **of_sweeps(arguments.runs), "costs": costs(),
-             **of_results(ROOT / "results")}  # fmt: skip
+    drawn = {
+        **of_heads(arguments.runs),
+        **of_maps(arguments.runs),
+        **of_sweeps(arguments.runs),
+        "costs": costs(),
+        **of_results(ROOT / "results"),
+    }
     for name, (figure, _) in drawn.items():
         figures.save_figure(figure, arguments.out / name, ["png"])
     write_notes(arguments.out, arguments.runs, {name: text for name, (_, text) in drawn.items()})

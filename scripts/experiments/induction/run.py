@@ -56,10 +56,19 @@ def sequences(draw: np.random.Generator, count: int, *, repeated: float, period:
 def new_model(layers: int, seed: int) -> LlamaForCausalLM:
     """The untrained model."""
     torch.manual_seed(seed)
-    return LlamaForCausalLM(LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=128, intermediate_size=512, num_hidden_layers=layers, num_attention_heads=4,
-        num_key_value_heads=4, max_position_embeddings=TOKENS, bos_token_id=None, eos_token_id=None,
-    ))  # fmt: skip
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=128,
+            intermediate_size=512,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=TOKENS,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+    )
 
 
 def losses(model: LlamaForCausalLM, ids: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -91,8 +100,15 @@ def train(layers: int, seed: int, steps: int, every: int) -> tuple[LlamaForCausa
             table = Heads(model).observe([texts], labels=LABELS, seed=seed)[COLUMNS].reset_index()
             tables.append(table.assign(model=f"{layers}-layer", seed=seed, step=step))
             first, second = losses(model, repeated)
-            rows.append({"model": f"{layers}-layer", "seed": seed, "step": step, "first_copy": float(first.mean()),
-                         "second_copy": float(second.mean())})  # fmt: skip
+            rows.append(
+                {
+                    "model": f"{layers}-layer",
+                    "seed": seed,
+                    "step": step,
+                    "first_copy": float(first.mean()),
+                    "second_copy": float(second.mean()),
+                }
+            )
             print(rows[-1], table.filter(like="_score").max().round(3).to_dict(), flush=True)
             model.train()
         ids = sequences(draw, BATCH, repeated=0.5)
@@ -157,8 +173,16 @@ def ablate(model: LlamaForCausalLM, table: pd.DataFrame, seed: int) -> pd.DataFr
                 with heads.masked(HeadMask.removing(removed, like=heads)):
                     found = losses(model, ids)
                 names = [f"L{layer}H{head}" for _, layer, head in removed]
-                rows.append({"seed": seed, "ablation": ablation, "removed": " ".join(names), "n_removed": len(removed),
-                             "of_circuit": len(set(removed) & set(circuit)), **_drops(base, found)})  # fmt: skip
+                rows.append(
+                    {
+                        "seed": seed,
+                        "ablation": ablation,
+                        "removed": " ".join(names),
+                        "n_removed": len(removed),
+                        "of_circuit": len(set(removed) & set(circuit)),
+                        **_drops(base, found),
+                    }
+                )
     return pd.DataFrame(rows)
 
 
@@ -166,9 +190,14 @@ def _drops(base: tuple[np.ndarray, np.ndarray], found: tuple[np.ndarray, np.ndar
     """Rise of the loss on each copy, with the 95 % paired bootstrap interval over sequences of the second's."""
     drop = found[1] - base[1]
     interval = bootstrap((drop,), np.mean, n_resamples=1000, method="percentile", rng=0).confidence_interval
-    return {"first_copy_drop": (found[0] - base[0]).mean(), "second_copy_baseline": base[1].mean(),
-            "second_copy_drop": drop.mean(), "ci_low": interval.low, "ci_high": interval.high,
-            "n_examples": len(drop)}  # fmt: skip
+    return {
+        "first_copy_drop": (found[0] - base[0]).mean(),
+        "second_copy_baseline": base[1].mean(),
+        "second_copy_drop": drop.mean(),
+        "ci_low": interval.low,
+        "ci_high": interval.high,
+        "n_examples": len(drop),
+    }
 
 
 def summarise(tables: pd.DataFrame, curves: pd.DataFrame, ablations: pd.DataFrame) -> pd.DataFrame:
@@ -203,8 +232,13 @@ def draw_training(tables: pd.DataFrame, curves: pd.DataFrame, out: Path) -> None
     for axis, model in zip(axes[0], ("2-layer", "1-layer"), strict=True):
         for each, own in curves[curves["model"] == model].groupby("seed"):
             for column, colour in (("first_copy", "#8A8A8A"), ("second_copy", "#D55E00")):
-                axis.plot(own["step"], own[column], color=colour, linewidth=1.2 if each == seed else 0.6,
-                          label=column.replace("_", " ") if each == seed else None)  # fmt: skip
+                axis.plot(
+                    own["step"],
+                    own[column],
+                    color=colour,
+                    linewidth=1.2 if each == seed else 0.6,
+                    label=column.replace("_", " ") if each == seed else None,
+                )
         axis.set_title(f"{model.replace('-layer', '')} layer{'s' * (model[0] != '1')}: loss, {PERIOD} tokens twice")
         axis.set_ylabel("nats per token")
         axis.spines[["top", "right"]].set_visible(False)
@@ -272,17 +306,31 @@ def trained(layers: int, seed: int, options: argparse.Namespace) -> list[pd.Data
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """What decides the numbers of one model, beside its layers and its seed."""
     return {
-        "model": "LlamaForCausalLM of 4 heads a layer, width 128", "tokens": TOKENS, "vocabulary": VOCABULARY,
-        "periods": PERIODS, "held_out_period": PERIOD, "n_examples": HELD_OUT, "batch": BATCH, "rate": RATE,
-        "steps": options.steps, "every": options.every, "labels": LABELS, "dtype": "float32",
-        "torch": str(torch.__version__), "transformers": transformers.__version__,
-    }  # fmt: skip
+        "model": "LlamaForCausalLM of 4 heads a layer, width 128",
+        "tokens": TOKENS,
+        "vocabulary": VOCABULARY,
+        "periods": PERIODS,
+        "held_out_period": PERIOD,
+        "n_examples": HELD_OUT,
+        "batch": BATCH,
+        "rate": RATE,
+        "steps": options.steps,
+        "every": options.every,
+        "labels": LABELS,
+        "dtype": "float32",
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+    }
 
 
 def keep(options: argparse.Namespace, tables: pd.DataFrame, curves: pd.DataFrame, ablations: pd.DataFrame) -> None:
     """Write tables and pictures, and meta.json last."""
-    found = {"heads_over_training": tables, "loss_over_training": curves, "ablation": ablations,
-             "summary": summarise(tables, curves, ablations)}  # fmt: skip
+    found = {
+        "heads_over_training": tables,
+        "loss_over_training": curves,
+        "ablation": ablations,
+        "summary": summarise(tables, curves, ablations),
+    }
     with tempfile.TemporaryDirectory() as folder:  # pictures first: what cannot be drawn leaves no half of a result
         draw_training(tables, curves, Path(folder))
         draw_ablation(ablations, Path(folder))

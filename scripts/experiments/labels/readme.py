@@ -141,12 +141,15 @@ def _sinks(out: Path) -> str:
     rows = []
     for given, own in sinks.groupby("input", sort=False):
         layers = own.groupby("layer")["first_mass"].mean()
-        rows.append({
-            "input": given, "sink metric": float(own["sink_share"].mean()),
-            "layers 0, 1, 11": " ".join(f"{layers[layer]:.2f}" for layer in (0, 1, 11)),
-            "layers 3 to 9": f"{layers[3:10].min():.2f} to {layers[3:10].max():.2f}",
-            "layers 12 to 29": f"{layers[12:30].min():.2f} to {layers[12:30].max():.2f}",
-        })  # fmt: skip
+        rows.append(
+            {
+                "input": given,
+                "sink metric": float(own["sink_share"].mean()),
+                "layers 0, 1, 11": " ".join(f"{layers[layer]:.2f}" for layer in (0, 1, 11)),
+                "layers 3 to 9": f"{layers[3:10].min():.2f} to {layers[3:10].max():.2f}",
+                "layers 12 to 29": f"{layers[12:30].min():.2f} to {layers[12:30].max():.2f}",
+            }
+        )
     return (
         "## Sinks of SmolLM2\n\nGu et al.'s metric (share of heads and texts with more than .3 on the first of 64 "
         "tokens) and the mean mass on it by layer. Known: .73 on text and 0 on one repeated token; on text .04 to .05 "
@@ -162,15 +165,25 @@ def _syntax(out: Path) -> str:
     said = []
     for model, rows in syntax.groupby("model", sort=False):
         interval = [f"{low:.3f} to {high:.3f}" for low, high in zip(rows["low"], rows["high"], strict=True)]
-        columns = {"relation": "relation", "direction": "direction", "head": "head", "score": "score",
-                   "interval": "interval", "null": "best offset", "n": "n", "q": "q",
-                   "random_weights_score": "random weights", "with_label": "label"}  # fmt: skip
+        columns = {
+            "relation": "relation",
+            "direction": "direction",
+            "head": "head",
+            "score": "score",
+            "interval": "interval",
+            "null": "best offset",
+            "n": "n",
+            "q": "q",
+            "random_weights_score": "random weights",
+            "with_label": "label",
+        }
         shown = rows.assign(interval=interval)[list(columns)].rename(columns=columns)
         none = [relation for relation, own in rows.groupby("relation", sort=False) if not own["with_label"].any()]
         verdict = (
             f"For {', '.join(none)} none beats the baseline by 10 points on both halves, in either direction."
-            if none else "Every relation has a head that beats the baseline by 10 points in some direction."
-        )  # fmt: skip
+            if none
+            else "Every relation has a head that beats the baseline by 10 points in some direction."
+        )
         said.append(f"**{model}.** {verdict}\n\n{_table(shown)}")
     return (
         "## Syntactic heads\n\nUD English EWT dev: the head is the best one on sentences with even numbers, "
@@ -206,12 +219,18 @@ def _no_op(out: Path) -> str:
             continue
         carry = own[own["carries_label"].astype(str) == "True"]
         rank = own[["weight_share", "norm_share"]].corr("spearman").iloc[0, 1]
-        said.append({
-            "model": model, "keys": keys, "heads with label": len(carry), "weight share": carry["weight_share"].mean(),
-            "norm-weighted share": carry["norm_share"].mean(),
-            "share of gradient": carry["gradient_share"].mean(), "share of keys": carry["key_share"].mean(),
-            "rank correlation, all heads": rank,
-        })  # fmt: skip
+        said.append(
+            {
+                "model": model,
+                "keys": keys,
+                "heads with label": len(carry),
+                "weight share": carry["weight_share"].mean(),
+                "norm-weighted share": carry["norm_share"].mean(),
+                "share of gradient": carry["gradient_share"].mean(),
+                "share of keys": carry["key_share"].mean(),
+                "rank correlation, all heads": rank,
+            }
+        )
     return (
         "## Much attention, little contribution\n\nHeads that carry the label: how much of their attention goes to the "
         "keys, how much of the summed lengths of weighted values (Kobayashi et al. 2020), and how much of the absolute "

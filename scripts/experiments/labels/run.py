@@ -63,8 +63,10 @@ def paragraphs() -> list[str]:
 
 def silver_alignments(folder: Path) -> tuple[Path, Path, Path]:
     """Files of sources, targets and sure links for the pairs of newstest2019 that have one."""
-    sides = [(data() / "ntrex" / f"newstest2019.first1000.{language}").read_text(encoding="utf-8").split("\n")
-             for language in ("en", "pt-BR")]  # fmt: skip
+    sides = [
+        (data() / "ntrex" / f"newstest2019.first1000.{language}").read_text(encoding="utf-8").split("\n")
+        for language in ("en", "pt-BR")
+    ]
     kept = []
     for source, target in zip(*sides, strict=True):
         words = source.split(), target.split()
@@ -110,8 +112,14 @@ def label_tables(name: str, checkpoint: Checkpoint, out: Path) -> None:
     figures.save_figure(figures.label_map(table), run / "labels", ["png"])
     n = sum(len(batch) for batch in batches)
     tokens = sum(int(batch.source.valid.sum()) for batch in batches)
-    signature = {"model": checkpoint.describe(), "n_texts": n, "n_tokens": tokens, "seed": 0, "ids": _hash(batches),
-                 "labels": [label.name for label in loaded]}  # fmt: skip
+    signature = {
+        "model": checkpoint.describe(),
+        "n_texts": n,
+        "n_tokens": tokens,
+        "seed": 0,
+        "ids": _hash(batches),
+        "labels": [label.name for label in loaded],
+    }
     write_meta(run, signature, command="python -m scripts.experiments.labels.run --parts tables")
 
 
@@ -138,8 +146,13 @@ def _count(label: Any, table: pd.DataFrame, drawn: pd.DataFrame) -> dict[str, An
     name = label.name
     scores = table[f"{name}_score"]
     best = scores.idxmax() if scores.notna().any() else None
-    row: dict[str, Any] = {"label": name, "heads": len(table), "undefined": int(table[name].isna().sum()),
-                           "with_label": int(table[name].sum()), "strongest": best and _name(best, table)}  # fmt: skip
+    row: dict[str, Any] = {
+        "label": name,
+        "heads": len(table),
+        "undefined": int(table[name].isna().sum()),
+        "with_label": int(table[name].sum()),
+        "strongest": best and _name(best, table),
+    }
     for column in ("score", "low", "high", "null", "threshold", "n", "norm_share"):
         row[column] = table.loc[best, f"{name}_{column}"] if best and f"{name}_{column}" in table else None
     there = name in drawn
@@ -182,8 +195,12 @@ def copies(checkpoint: Checkpoint, out: Path) -> None:
         logits = checkpoint.model(**batch.inputs).logits[:, :-1].float()
     each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.source.ids[:, 1:].flatten(), reduction="none")
     each, period = each.view(len(batch), -1), batch.extra["period"]
-    row = {"texts": len(batch), "period": period, "first_copy": float(each[:, : period - 1].mean()),
-           "second_copy": float(each[:, period:].mean())}  # fmt: skip
+    row = {
+        "texts": len(batch),
+        "period": period,
+        "first_copy": float(each[:, : period - 1].mean()),
+        "second_copy": float(each[:, period:].mean()),
+    }
     write_atomically(out / "copies.csv", pd.DataFrame([row]).round(3).to_csv(index=False))
 
 
@@ -221,8 +238,11 @@ def main() -> None:
 
 def describe(out: Path) -> None:
     """README.md, and the signature of the tables of several models; the models' own are in their folders."""
-    files = {"wikitext": "wikitext/wiki2.valid.txt", "treebank": "ud/en_ewt-dev.conllu",
-             "pairs": "ntrex/newstest2019.first1000.en"}  # fmt: skip
+    files = {
+        "wikitext": "wikitext/wiki2.valid.txt",
+        "treebank": "ud/en_ewt-dev.conllu",
+        "pairs": "ntrex/newstest2019.first1000.en",
+    }
     hashes = {name: hashlib.sha256((data() / file).read_bytes()).hexdigest()[:16] for name, file in files.items()}
     counts = {"texts": TEXTS, "pairs": PAIRS, "sentences": SENTENCES, "control": experiments.CONTROL}
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}

@@ -113,11 +113,19 @@ def no_op(name: str, checkpoint: Checkpoint, batches: list[Batch], out: Path) ->
     parts = []
     for label in labels:
         key = label.name
-        parts.append(pd.DataFrame({
-            "keys": key, "carries_label": table[key], "weight_share": table[f"{key}_score"],
-            "norm_share": table[f"{key}_norm_share"], "gradient": slopes[f"gradient_{key}"],
-            "gradient_all": slopes["gradient_all"], "key_share": slopes[f"gradient_{key}_keys"],
-            "gradient_share": slopes[f"gradient_{key}"] / slopes["gradient_all"],
-        }))  # fmt: skip
+        parts.append(
+            pd.DataFrame(
+                {
+                    "keys": key,
+                    "carries_label": table[key],
+                    "weight_share": table[f"{key}_score"],
+                    "norm_share": table[f"{key}_norm_share"],
+                    "gradient": slopes[f"gradient_{key}"],
+                    "gradient_all": slopes["gradient_all"],
+                    "key_share": slopes[f"gradient_{key}_keys"],
+                    "gradient_share": slopes[f"gradient_{key}"] / slopes["gradient_all"],
+                }
+            )
+        )
     rows = pd.concat(parts)
     update(out / "no_op.csv", rows.reset_index(), name)

@@ -76,11 +76,23 @@ def observed(kind: str, seed: int, noise: float) -> pd.DataFrame:
         labels = load_labels([*default_labels(), *OWN_INPUT], conllu=treebank)
         table = Heads(checkpoint).observe(text_batches(checkpoint, planted_texts(kind, texts=TEXTS)), labels)
     planted = planted_heads(kind, seed=seed)
-    return pd.DataFrame([
-        {"kind": kind, "seed": seed, "noise": noise, "head": f"L{head[1]}H{head[2]}", "planted": what,
-         "label": label.name, "expected": label.name in LABELS[kind][what], "found": table.loc[head, label.name]}
-        for head, what in planted.items() for label in labels if label.name not in UNDEFINED[kind]
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "kind": kind,
+                "seed": seed,
+                "noise": noise,
+                "head": f"L{head[1]}H{head[2]}",
+                "planted": what,
+                "label": label.name,
+                "expected": label.name in LABELS[kind][what],
+                "found": table.loc[head, label.name],
+            }
+            for head, what in planted.items()
+            for label in labels
+            if label.name not in UNDEFINED[kind]
+        ]
+    )
 
 
 def counted(found: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -137,11 +149,16 @@ def signature(seeds: int) -> dict:
     texts = {kind: planted_texts(kind, texts=TEXTS) for kind in KINDS}
     described = planted_model("encoder").describe()
     return {
-        "models": [f"planted-{kind}" for kind in KINDS], "seeds": seeds, "levels": LEVELS, "n_texts": TEXTS,
+        "models": [f"planted-{kind}" for kind in KINDS],
+        "seeds": seeds,
+        "levels": LEVELS,
+        "n_texts": TEXTS,
         "planting": PLANTING,
         "sha256": hashlib.sha256((repr(texts) + planted_treebank()).encode()).hexdigest(),
-        "dtype": described["dtype"], "torch": described["torch"], "transformers": described["transformers"],
-    }  # fmt: skip
+        "dtype": described["dtype"],
+        "torch": described["torch"],
+        "transformers": described["transformers"],
+    }
 
 
 if __name__ == "__main__":

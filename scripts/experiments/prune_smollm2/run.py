@@ -41,9 +41,12 @@ def tasks(model: str, data: Path, limit: int | None) -> dict[str, Any]:
     files = [data / "blimp" / f"{name}.jsonl" for name in PARADIGMS]
     count = len(PARADIGMS)
     pairs = headlab.task(
-        "minimal-pairs", model=model, data=files, limit=(chosen + judged) * count,
+        "minimal-pairs",
+        model=model,
+        data=files,
+        limit=(chosen + judged) * count,
         split=f"{chosen * count}:{judged * count}",
-    )  # fmt: skip
+    )
     windows = -(-TOKENS // (WINDOW - 1)) if limit is None else 2
     text = headlab.task(
         "lm", model=pairs.model, data=data / "wikitext" / "wiki2.valid.txt", max_length=WINDOW, limit=windows
@@ -93,14 +96,21 @@ def main() -> None:
     for name, task in found.items():
         run = Path(options.out) / name
         split = "report" if name == "pairs" else "all"
-        signature = {"command": "sweep", **task.signature(), "ablation": "zero", "within": "model", "judged": split,
-                     "chosen_on": found["pairs"].signature()["data_sha256"]}  # fmt: skip
+        signature = {
+            "command": "sweep",
+            **task.signature(),
+            "ablation": "zero",
+            "within": "model",
+            "judged": split,
+            "chosen_on": found["pairs"].signature()["data_sha256"],
+        }
         open_run(run, signature, command=command)
         if table is None:
             table = scored(heads, task, run)
             orderings = [headlab.order(table[f"score_{score}"]) for score in SCORES]
-        curve = headlab.sweep(heads, task, orderings, BUDGETS, split=split, seeds=options.seeds, run=run,
-                              progress=say(f"masks on {name}"))  # fmt: skip
+        curve = headlab.sweep(
+            heads, task, orderings, BUDGETS, split=split, seeds=options.seeds, run=run, progress=say(f"masks on {name}")
+        )
         headlab.save(run, heads=table, sweep=curve, meta=signature, command=command, format="csv")
         keep(run, Path(options.results) / name, signature, command)
 

@@ -72,8 +72,13 @@ def finetune(options: argparse.Namespace) -> None:
     checkpoint = with_head(options.model, labels_of(options.train), options.seed)
     settings = {"max_length": options.max_length, "batch_size": options.batch_size, "seed": options.seed}
     task = headlab.task("classification", model=checkpoint, data=options.train, limit=options.limit, **settings)
-    signature = {"script": "finetune_classifier", **task.signature(), "batch_size": options.batch_size,
-                 "epochs": options.epochs, "learning_rate": options.learning_rate}  # fmt: skip
+    signature = {
+        "script": "finetune_classifier",
+        **task.signature(),
+        "batch_size": options.batch_size,
+        "epochs": options.epochs,
+        "learning_rate": options.learning_rate,
+    }
     if (options.out / "config.json").exists() and not (options.out / STATE).exists():
         raise UsageError(f"{options.out} already holds a classifier.", "Choose another --out, or remove it.")
     losses = train(checkpoint.model, task, options, signature)

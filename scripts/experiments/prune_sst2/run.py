@@ -42,8 +42,9 @@ BEGUN = time.perf_counter()
 def main() -> None:
     """Score, sweep, learn gates, fine-tune after cuts, draw."""
     options = arguments()
-    task = headlab.task("classification", model=options.model, data=options.data, split=options.split,
-                        batch_size=options.batch_size)  # fmt: skip
+    task = headlab.task(
+        "classification", model=options.model, data=options.data, split=options.split, batch_size=options.batch_size
+    )
     heads = headlab.Heads(task.model)
     signature = {"script": "prune_sst2", **task.signature(), "gate_steps": options.steps}
     open_run(options.runs, signature, command="python -m scripts.experiments.prune_sst2.run")
@@ -56,8 +57,18 @@ def main() -> None:
     write(options, signature, table, curve, learned)  # again after every part, so that what is there can be seen
     how = Training(steps=options.steps, per_example=True)
     for method, levels in (("hard_concrete", PENALTIES), ("exact_k", KEEPS)):
-        learned.append(ladder(heads, task, method, levels, seeds=options.seeds, training=how, run=options.runs,
-                              progress=progress("gates", 20)))  # fmt: skip
+        learned.append(
+            ladder(
+                heads,
+                task,
+                method,
+                levels,
+                seeds=options.seeds,
+                training=how,
+                run=options.runs,
+                progress=progress("gates", 20),
+            )
+        )
         write(options, signature, table, curve, learned)
     tuned = tune(heads, task, orders, curve, options)
     write(options, signature, table, curve, learned, tuned)
@@ -150,11 +161,20 @@ def compared(baseline: pd.DataFrame, done: pd.DataFrame, cuts: list, curve: pd.D
         for measured in metrics:
             plain = curve[
                 (curve["strategy"] == ("gradient" if strategy == "none" else strategy))
-                & (curve["budget"] == budget) & (curve["seed"] == 0) & (curve["metric"] == measured.name)
-            ]  # fmt: skip
-            rows.append({"strategy": strategy, "budget": budget, "n_removed": len(mask.removed),
-                         "metric": measured.name, "value_untuned": float(plain["value"].iloc[0]),
-                         **table.loc[(place, measured.name)].to_dict()})  # fmt: skip
+                & (curve["budget"] == budget)
+                & (curve["seed"] == 0)
+                & (curve["metric"] == measured.name)
+            ]
+            rows.append(
+                {
+                    "strategy": strategy,
+                    "budget": budget,
+                    "n_removed": len(mask.removed),
+                    "metric": measured.name,
+                    "value_untuned": float(plain["value"].iloc[0]),
+                    **table.loc[(place, measured.name)].to_dict(),
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -168,8 +188,16 @@ def summary(curve: pd.DataFrame) -> pd.DataFrame:
         area, at_half = by_order[strategy], half.loc[strategy]
         mean = {"mean_drop": area.mean(), "mean_drop_min": area.min(), "mean_drop_max": area.max()}
         low, high = at_half["ci_low"].min(), at_half["ci_high"].max()
-        lines.append({"strategy": strategy, "orders": len(area), **mean, "drop_at_half": at_half["drop"].mean(),
-                      "ci_low_at_half": low, "ci_high_at_half": high})  # fmt: skip
+        lines.append(
+            {
+                "strategy": strategy,
+                "orders": len(area),
+                **mean,
+                "drop_at_half": at_half["drop"].mean(),
+                "ci_low_at_half": low,
+                "ci_high_at_half": high,
+            }
+        )
     return pd.DataFrame(lines).sort_values("mean_drop", ignore_index=True)
 
 
@@ -179,8 +207,12 @@ def agreement(gates: pd.DataFrame) -> pd.DataFrame:
     for (method, level), part in gates.groupby(["method", "level"], sort=False):
         ranks = part.pivot_table(index=["kind", "layer", "head"], columns="seed", values="weight").corr("spearman")
         upper = ranks.to_numpy()[np.triu_indices(len(ranks), 1)]
-        line = {"method": method, "level": level, "n_open": part.groupby("seed")["kept"].sum().tolist(),
-                "rank_correlation": upper.mean() if len(upper) else np.nan}  # fmt: skip
+        line = {
+            "method": method,
+            "level": level,
+            "n_open": part.groupby("seed")["kept"].sum().tolist(),
+            "rank_correlation": upper.mean() if len(upper) else np.nan,
+        }
         if method == "hard_concrete":
             line["decided"] = ((part["p_open"] < 0.1) | (part["p_one"] > 0.5)).mean()
         lines.append(line)
@@ -203,30 +235,53 @@ def rungs(learned: list[Ladder]) -> pd.DataFrame:
         rows = part.curve[part.curve["metric"] == "accuracy"]
         for (strategy, budget), own in rows.groupby(["strategy", "budget"], sort=False):
             gap = (own["value_soft"] - own["value"]).abs().max()
-            lines.append({"strategy": strategy, "level": budget, "heads_left": own["n_open"].tolist(),
-                          "accuracy": own["value"].mean(), "mean_drop": own["drop"].mean(),
-                          "drop_min": own["drop"].min(), "drop_max": own["drop"].max(),
-                          "soft_minus_hard_max": gap})  # fmt: skip
+            lines.append(
+                {
+                    "strategy": strategy,
+                    "level": budget,
+                    "heads_left": own["n_open"].tolist(),
+                    "accuracy": own["value"].mean(),
+                    "mean_drop": own["drop"].mean(),
+                    "drop_min": own["drop"].min(),
+                    "drop_max": own["drop"].max(),
+                    "soft_minus_hard_max": gap,
+                }
+            )
     return pd.DataFrame(lines)
 
 
 def notes(frames: dict[str, pd.DataFrame], learned: list[Ladder], options: argparse.Namespace) -> str:
     """The tables that people read, in Markdown."""
     first = frames["sweep"].iloc[0]
-    text = ["# Pruning MiniLM fine-tuned on SST-2", "",
-            f"Made by `scripts/experiments/prune_sst2/run.py`; split {options.split} (chosen on the first part, judged "
-            f"on the second, {int(first['n_examples'])} texts); accuracy of the whole model {first['baseline']:.3f}. "
-            "Drops are shares of correct answers, above 0 is worse. Heads are zeroed.", "",
-            "Mean drop over the budgets, and at half of the heads with its 95 % interval (random: the widest):", "",
-            markdown(frames["summary"])]  # fmt: skip
+    text = [
+        "# Pruning MiniLM fine-tuned on SST-2",
+        "",
+        f"Made by `scripts/experiments/prune_sst2/run.py`; split {options.split} (chosen on the first part, judged "
+        f"on the second, {int(first['n_examples'])} texts); accuracy of the whole model {first['baseline']:.3f}. "
+        "Drops are shares of correct answers, above 0 is worse. Heads are zeroed.",
+        "",
+        "Mean drop over the budgets, and at half of the heads with its 95 % interval (random: the widest):",
+        "",
+        markdown(frames["summary"]),
+    ]
     if learned:
-        text += ["", f"Learned gates, {options.steps} steps, frozen weights, hard gates (a list has one entry a seed):",
-                 "", markdown(rungs(learned)), "",
-                 "How alike the seeds rank the heads (Spearman), and the share of gates with P(0) > .9 or P(1) > .5:",
-                 "", markdown(frames["agreement"])]  # fmt: skip
+        text += [
+            "",
+            f"Learned gates, {options.steps} steps, frozen weights, hard gates (a list has one entry a seed):",
+            "",
+            markdown(rungs(learned)),
+            "",
+            "How alike the seeds rank the heads (Spearman), and the share of gates with P(0) > .9 or P(1) > .5:",
+            "",
+            markdown(frames["agreement"]),
+        ]
     if "tuned" in frames:
-        text += ["", f"After {options.tune_steps} steps of fine-tuning on the select texts, and without:", "",
-                 markdown(frames["tuned"])]  # fmt: skip
+        text += [
+            "",
+            f"After {options.tune_steps} steps of fine-tuning on the select texts, and without:",
+            "",
+            markdown(frames["tuned"]),
+        ]
     pictures = ["curve-accuracy", "curve-loss", "pareto-accuracy", "pareto-loss", *(["gates"] if learned else [])]
     return "\n".join([*text, "", *(f"![{name}]({name}.png)" for name in pictures), ""])
 
@@ -239,14 +294,21 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def write(
-    options: argparse.Namespace, signature: dict[str, Any], table: pd.DataFrame, curve: pd.DataFrame,
-    learned: list[Ladder], tuned: pd.DataFrame | None = None,
-) -> None:  # fmt: skip
+    options: argparse.Namespace,
+    signature: dict[str, Any],
+    table: pd.DataFrame,
+    curve: pd.DataFrame,
+    learned: list[Ladder],
+    tuned: pd.DataFrame | None = None,
+) -> None:
     """Tables and figures of the results folder, of the parts that are there."""
     out = options.out
     everything = pd.concat([curve, *(part.curve for part in learned)], ignore_index=True)
-    frames = {"heads": table.filter(like="score_").reset_index(), "sweep": everything.drop(columns="seconds"),
-              "summary": summary(curve)}  # fmt: skip
+    frames = {
+        "heads": table.filter(like="score_").reset_index(),
+        "sweep": everything.drop(columns="seconds"),
+        "summary": summary(curve),
+    }
     if learned:
         frames["gates"] = pd.concat([part.gates for part in learned], ignore_index=True)
         frames["agreement"] = agreement(frames["gates"])
@@ -262,8 +324,15 @@ def write(
         figures.save_figure(wide(figures.pruning_curve, curve, name), out / f"curve-{name}", ["png"])
         figures.save_figure(wide(figures.pareto, against, name), out / f"pareto-{name}", ["png"])
     write_atomically(out / "README.md", notes(frames, learned, options))
-    settings = {"budgets": BUDGETS, "penalties": PENALTIES, "keeps": KEEPS, "seeds": options.seeds,
-                "tune_steps": options.tune_steps, "scores": options.scores, "settings": SETTINGS}  # fmt: skip
+    settings = {
+        "budgets": BUDGETS,
+        "penalties": PENALTIES,
+        "keeps": KEEPS,
+        "seeds": options.seeds,
+        "tune_steps": options.tune_steps,
+        "scores": options.scores,
+        "settings": SETTINGS,
+    }
     command = "python -m scripts.experiments.prune_sst2.run --model runs/minilm-sst2"
     write_meta(out, {**signature, **settings}, command=command, finished=tuned is not None)
     say(f"written to {out}")

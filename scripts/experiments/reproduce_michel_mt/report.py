@@ -23,12 +23,17 @@ def report(bench: Bench, folder: Path, out: Path) -> dict[str, pd.DataFrame]:
     there = {path.stem: pd.read_parquet(path) for path in folder.glob("*.parquet")}
     tables: dict[str, pd.DataFrame] = {}
     n, chosen = bench.judge.n_examples, len(bench.choose.split("select"))
-    text = ["# Heads of a Marian trained on Multi30k: encoder, decoder and cross-attention", "",
-            "Made by `scripts/experiments/reproduce_michel_mt/run.py` on the model of "
-            "`scripts/experiments/reproduce_michel_mt/train.py`. BLEU (lower-cased, "
-            f"greedy) of the first {n} lines of test_2016_flickr; heads are chosen by the loss on {chosen} later "
-            "lines, and zeroed. Drops are above 0 where the mask is worse; intervals are 95 % of 1,000 paired "
-            "bootstrap resamples.", "", PUBLISHED]  # fmt: skip
+    text = [
+        "# Heads of a Marian trained on Multi30k: encoder, decoder and cross-attention",
+        "",
+        "Made by `scripts/experiments/reproduce_michel_mt/run.py` on the model of "
+        "`scripts/experiments/reproduce_michel_mt/train.py`. BLEU (lower-cased, "
+        f"greedy) of the first {n} lines of test_2016_flickr; heads are chosen by the loss on {chosen} later "
+        "lines, and zeroed. Drops are above 0 where the mask is worse; intervals are 95 % of 1,000 paired "
+        "bootstrap resamples.",
+        "",
+        PUBLISHED,
+    ]
     if "kinds" in there:
         tables["kinds"] = there["kinds"].drop(columns="seconds")
         tables["fragility"] = fragility(there["kinds"], bench.masks)
@@ -71,14 +76,25 @@ def _verdict(table: pd.DataFrame) -> list[str]:
     rows = []
     for (strategy, budget, other), part in table.groupby(["strategy", "budget", "other"], sort=False):
         one = interval(part).iloc[0] if len(part) == 1 else f"mean {part['drop'].mean():.2f}"
-        rows.append({"order": strategy, "share": budget, "against": other, "difference": one,
-                     "cross more fragile": f"{int((part['ci_low'] > 0).sum())} of {len(part)}",
-                     "less": f"{int((part['ci_high'] < 0).sum())} of {len(part)}"})  # fmt: skip
+        rows.append(
+            {
+                "order": strategy,
+                "share": budget,
+                "against": other,
+                "difference": one,
+                "cross more fragile": f"{int((part['ci_low'] > 0).sum())} of {len(part)}",
+                "less": f"{int((part['ci_high'] < 0).sum())} of {len(part)}",
+            }
+        )
     more, less = int((table["ci_low"] > 0).sum()), int((table["ci_high"] < 0).sum())
-    return ["## Is cross-attention the most fragile?", "",
-            f"Drop with cross-attention heads gone minus drop with the same share of another kind gone: above 0, the "
-            f"interval too, in {more} of {len(table)} comparisons; below 0, the interval too, in {less}.", "",
-            markdown(pd.DataFrame(rows))]  # fmt: skip
+    return [
+        "## Is cross-attention the most fragile?",
+        "",
+        f"Drop with cross-attention heads gone minus drop with the same share of another kind gone: above 0, the "
+        f"interval too, in {more} of {len(table)} comparisons; below 0, the interval too, in {less}.",
+        "",
+        markdown(pd.DataFrame(rows)),
+    ]
 
 
 def _table(name: str, table: pd.DataFrame, columns: list[str]) -> list[str]:
@@ -91,5 +107,11 @@ def _table(name: str, table: pd.DataFrame, columns: list[str]) -> list[str]:
         f"{kind} {int(((part['q'] < 0.05) & (part['drop'] > 0)).sum())} of {len(part)}"
         for kind, part in table.groupby("kind", sort=False)
     )
-    return [f"## {title}", "", f"q < .05 (Benjamini-Hochberg): {worse} of {len(table)} lose BLEU ({by_kind}), {better} "
-            f"gain." + ("" if name == "best" else " The ten largest drops:"), "", markdown(shown)]  # fmt: skip
+    return [
+        f"## {title}",
+        "",
+        f"q < .05 (Benjamini-Hochberg): {worse} of {len(table)} lose BLEU ({by_kind}), {better} "
+        f"gain." + ("" if name == "best" else " The ten largest drops:"),
+        "",
+        markdown(shown),
+    ]

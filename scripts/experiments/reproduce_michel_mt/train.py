@@ -83,11 +83,21 @@ def make_model(settings: Settings, tokenizer: PreTrainedTokenizerFast) -> Marian
     torch.manual_seed(settings.seed)
     stacks = {"layers": settings.layers, "attention_heads": settings.heads, "ffn_dim": settings.inner}
     config = MarianConfig(
-        vocab_size=len(tokenizer), d_model=settings.width, max_position_embeddings=256, scale_embedding=True,
-        activation_function="relu", dropout=settings.dropout, attention_dropout=0.0, activation_dropout=0.0,
-        pad_token_id=0, eos_token_id=1, decoder_start_token_id=0, forced_eos_token_id=1, bos_token_id=None,
+        vocab_size=len(tokenizer),
+        d_model=settings.width,
+        max_position_embeddings=256,
+        scale_embedding=True,
+        activation_function="relu",
+        dropout=settings.dropout,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        pad_token_id=0,
+        eos_token_id=1,
+        decoder_start_token_id=0,
+        forced_eos_token_id=1,
+        bos_token_id=None,
         **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in stacks.items()},
-    )  # fmt: skip
+    )
     return MarianMTModel(config)
 
 
@@ -183,13 +193,20 @@ class Training:
             self.step, total = self.step + 1, total + loss.item()
             if self.step % every == 0 or self.step == settings.steps:
                 self.seconds += time.process_time() - spent
-                row = {"step": self.step, "cpu_seconds": round(self.seconds, 1), "loss": total / every,
-                       "valid_nll": validation(self.model, *valid)}  # fmt: skip
+                row = {
+                    "step": self.step,
+                    "cpu_seconds": round(self.seconds, 1),
+                    "loss": total / every,
+                    "valid_nll": validation(self.model, *valid),
+                }
                 self.log.append(row)
                 total = 0.0
                 self.save()
-                print(" ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()),
-                      file=sys.stderr, flush=True)  # fmt: skip
+                print(
+                    " ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()),
+                    file=sys.stderr,
+                    flush=True,
+                )
                 spent = time.process_time()  # validation is not training
 
 
@@ -286,8 +303,12 @@ def main() -> None:
     if given.results:
         table = pd.DataFrame(training.log)
         write_atomically(given.results / "train_marian.csv", table.to_csv(index=False))
-        write_meta(given.results, {**signature, "files": [getattr(given, n).name for n in names if getattr(given, n)]},
-                   command="python -m scripts.experiments.reproduce_michel_mt.train", notes=report)  # fmt: skip
+        write_meta(
+            given.results,
+            {**signature, "files": [getattr(given, n).name for n in names if getattr(given, n)]},
+            command="python -m scripts.experiments.reproduce_michel_mt.train",
+            notes=report,
+        )
 
 
 if __name__ == "__main__":

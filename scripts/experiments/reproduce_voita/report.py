@@ -90,11 +90,24 @@ def _curve(tables: dict[str, pd.DataFrame], out: Path) -> list[str]:
     counts = tables["affordable"]
     rows = []
     for (strategy, drop), part in counts.groupby(["strategy", "drop"], sort=False):
-        rows.append({"order": strategy, "BLEU": drop, "heads that go": _range(part["removed"]),
-                     "at least": _range(part["at_least"]), "at most": _range(part["at_most"])})  # fmt: skip
-    lines += ["", "How many of 48 go before BLEU falls by more, on the budgets tried (of several random orders, or "
-              "seeds, the range); at least and at most: by the upper and the lower end of the drop's interval.",
-              "", markdown(pd.DataFrame(rows)), "", "![curve](curve-bleu.png)"]  # fmt: skip
+        rows.append(
+            {
+                "order": strategy,
+                "BLEU": drop,
+                "heads that go": _range(part["removed"]),
+                "at least": _range(part["at_least"]),
+                "at most": _range(part["at_most"]),
+            }
+        )
+    lines += [
+        "",
+        "How many of 48 go before BLEU falls by more, on the budgets tried (of several random orders, or "
+        "seeds, the range); at least and at most: by the upper and the lower end of the drop's interval.",
+        "",
+        markdown(pd.DataFrame(rows)),
+        "",
+        "![curve](curve-bleu.png)",
+    ]
     figure = Figure(figsize=(figures.TWO_COLUMNS, 3.2), layout="constrained")
     axes = figure.subplots()
     figures.pruning_curve(tables["curve"], "bleu", ax=axes)
@@ -110,10 +123,16 @@ def _gates(name: str, gates: pd.DataFrame, curve: pd.DataFrame) -> list[str]:
     share = decided.groupby([free["level"], free["seed"]]).mean()
     bleu = curve[curve["metric"] == "bleu"]
     rows = [
-        {"penalty": row.penalty, "seed": row.seed, "heads left": row.n_heads - row.n_removed, "BLEU": row.value,
-         "drop": text, "decided": share[row.penalty, row.seed]}
+        {
+            "penalty": row.penalty,
+            "seed": row.seed,
+            "heads left": row.n_heads - row.n_removed,
+            "BLEU": row.value,
+            "drop": text,
+            "decided": share[row.penalty, row.seed],
+        }
         for row, text in zip(bleu.itertuples(), interval(bleu), strict=True)
-    ]  # fmt: skip
+    ]
     return [f"Trained on the loss of {GATES[name]}:", "", markdown(pd.DataFrame(rows)), "", f"![gates]({name}.png)"]
 
 
@@ -143,20 +162,31 @@ def survivors(there: dict[str, pd.DataFrame], labels: pd.DataFrame) -> pd.DataFr
 def _survival(table: pd.DataFrame) -> list[str]:
     """For every label, in how many choices of survivors it goes with staying; all tests are in survival.csv."""
     n = table["order"].nunique()
-    lines = ["## Labels of the heads that stay against those that go", "",
-             f"{len(table)} tests over {n} choices of survivors (orders cut to {LEFT} heads; gates by penalty and "
-             "seed), q adjusted within each choice (Benjamini-Hochberg); all are in survival.csv. Choices overlap, so "
-             "that their number is no further test."]  # fmt: skip
-    about = {"Fisher": "Labels themselves (Fisher's exact test; effect: odds ratio of staying):",
-             "Mann-Whitney": "What the labels measure (Mann-Whitney; effect: chance that a head that stays has the "
-                             "higher value, .5 where it tells nothing):"}  # fmt: skip
+    lines = [
+        "## Labels of the heads that stay against those that go",
+        "",
+        f"{len(table)} tests over {n} choices of survivors (orders cut to {LEFT} heads; gates by penalty and "
+        "seed), q adjusted within each choice (Benjamini-Hochberg); all are in survival.csv. Choices overlap, so "
+        "that their number is no further test.",
+    ]
+    about = {
+        "Fisher": "Labels themselves (Fisher's exact test; effect: odds ratio of staying):",
+        "Mann-Whitney": "What the labels measure (Mann-Whitney; effect: chance that a head that stays has the "
+        "higher value, .5 where it tells nothing):",
+    }
     for test, text in about.items():
         rows = []
         for label, part in table[table["test"] == test].groupby("label"):
             found = part[part["q"] < 0.05]
-            rows.append({"label": label, "choices with q < .05": f"{len(found)} of {len(part)}",
-                         "median effect": part["effect"].median(), "lowest": part["effect"].min(),
-                         "highest": part["effect"].max()})  # fmt: skip
+            rows.append(
+                {
+                    "label": label,
+                    "choices with q < .05": f"{len(found)} of {len(part)}",
+                    "median effect": part["effect"].median(),
+                    "lowest": part["effect"].min(),
+                    "highest": part["effect"].max(),
+                }
+            )
         lines += ["", text, "", markdown(pd.DataFrame(rows))]
     return lines
 
@@ -180,14 +210,20 @@ def _single(table: pd.DataFrame) -> list[str]:
     """How many heads matter alone (row D1), and those that matter most."""
     matter = table["nll_q"] < 0.05
     worse, better = int((matter & (table["nll_drop"] > 0)).sum()), int((matter & (table["nll_drop"] < 0)).sum())
-    lines = ["## Every head alone", "", f"Loss on the lines that judge, q < .05: {worse} of {len(table)} heads are "
-             f"missed, {better} are better gone."]  # fmt: skip
+    lines = [
+        "## Every head alone",
+        "",
+        f"Loss on the lines that judge, q < .05: {worse} of {len(table)} heads are missed, {better} are better gone.",
+    ]
     if "bleu_drop" in table:
         judged = table[table["bleu_drop"].notna()]
         worst = judged.nlargest(10, "bleu_drop")
         shown = worst.assign(bleu=interval(worst, "bleu_"), nll=interval(worst, "nll_", 4))
-        lines += [f"BLEU ({len(judged)} heads decoded): {int((judged['bleu_q'] < 0.05).sum())} with q < .05. Largest "
-                  "drops:", "", markdown(shown[["name", "bleu", "bleu_q", "nll"]])]  # fmt: skip
+        lines += [
+            f"BLEU ({len(judged)} heads decoded): {int((judged['bleu_q'] < 0.05).sum())} with q < .05. Largest drops:",
+            "",
+            markdown(shown[["name", "bleu", "bleu_q", "nll"]]),
+        ]
     return lines
 
 

@@ -77,8 +77,14 @@ def on_own_translations(bench: Bench, given: argparse.Namespace) -> Bench:
         made = bench.choose.translations()
         for side, column in (("source", "source"), ("reference", "translation")):
             write_atomically(sides[side], "".join(f"{line}\n" for line in made[column]))
-    task = headlab.task("translation", model=bench.judge.model, metric="nll", split="80:20", **sides,
-                        batch_size=min(8, given.batch_size))  # fmt: skip
+    task = headlab.task(
+        "translation",
+        model=bench.judge.model,
+        metric="nll",
+        split="80:20",
+        **sides,
+        batch_size=min(8, given.batch_size),
+    )
     return replace(bench, choose=task)
 
 
@@ -179,8 +185,17 @@ def learned_gates(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Gates trained at every penalty with the weights frozen: the hard masks judged by BLEU, and all gates."""
     how = Training(steps=steps, per_example=True)
-    found = ladder(bench.heads, bench.choose, "hard_concrete", penalties, seeds=seeds, kinds=kinds, training=how,
-                   run=kept(run, "gates"), progress=_now_and_then)  # fmt: skip
+    found = ladder(
+        bench.heads,
+        bench.choose,
+        "hard_concrete",
+        penalties,
+        seeds=seeds,
+        kinds=kinds,
+        training=how,
+        run=kept(run, "gates"),
+        progress=_now_and_then,
+    )
     rows = []
     for (level, seed), part in found.gates.groupby(["level", "seed"], sort=False):
         gone = tuple(HeadId(*place) for place in part.loc[~part["kept"], ["kind", "layer", "head"]].to_numpy())

@@ -31,8 +31,16 @@ def affordable(table: pd.DataFrame, drops: Sequence[float] = DROPS) -> pd.DataFr
             for name, column in (("removed", "drop"), ("at_least", "ci_high"), ("at_most", "ci_low")):
                 fits = (one[column] <= drop) | (one["n_removed"] == 0)
                 found[name] = int(max([0, *one.loc[fits.cummin(), "n_removed"]]))
-            rows.append({"strategy": strategy, "seed": seed, "kinds": kinds, "drop": drop,
-                         "n_heads": one["n_heads"].iloc[0], **found})  # fmt: skip
+            rows.append(
+                {
+                    "strategy": strategy,
+                    "seed": seed,
+                    "kinds": kinds,
+                    "drop": drop,
+                    "n_heads": one["n_heads"].iloc[0],
+                    **found,
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -65,8 +73,10 @@ def survival(labels: pd.DataFrame, survives: pd.Series, least: int = 2) -> pd.Da
         has = labels.loc[survives.index, label].to_numpy(dtype=bool)
         if min(has.sum(), (~has).sum()) < least:
             continue
-        table = [[int((has & stays).sum()), int((has & ~stays).sum())],
-                 [int((~has & stays).sum()), int((~has & ~stays).sum())]]  # fmt: skip
+        table = [
+            [int((has & stays).sum()), int((has & ~stays).sum())],
+            [int((~has & stays).sum()), int((~has & ~stays).sum())],
+        ]
         odds, p = stats.fisher_exact(table)
         counts = {"n": int(has.sum()), "stay": table[0][0], "others": int((~has).sum()), "others_stay": table[1][0]}
         rows.append({"test": "Fisher", "label": label, **counts, "effect": float(odds), "p": float(p)})
@@ -83,9 +93,16 @@ def separation(scores: pd.DataFrame, survives: pd.Series) -> pd.DataFrame:
     for column in scores:
         values = scores.loc[survives.index, column].to_numpy(dtype=float)
         found = stats.mannwhitneyu(values[stays], values[~stays])
-        rows.append({"test": "Mann-Whitney", "label": column, "n": len(values), "stay": int(stays.sum()),
-                     "effect": float(found.statistic) / (int(stays.sum()) * int((~stays).sum())),
-                     "p": float(found.pvalue)})  # fmt: skip
+        rows.append(
+            {
+                "test": "Mann-Whitney",
+                "label": column,
+                "n": len(values),
+                "stay": int(stays.sum()),
+                "effect": float(found.statistic) / (int(stays.sum()) * int((~stays).sum())),
+                "p": float(found.pvalue),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -104,8 +121,16 @@ def fragility(table: pd.DataFrame, masks: Path, kind: str = "cross") -> pd.DataF
             both = [read_run(masks, runs[name]) for name in (other, kind) if name in runs]
             if len(both) == 2 and all(both):
                 found = paired_bootstrap(both[0].examples, [both[1].examples], [metric("bleu")]).iloc[0]
-                rows.append({"strategy": strategy, "seed": seed, "budget": budget, "kind": kind, "other": other,
-                             **found[["drop", "ci_low", "ci_high"]]})  # fmt: skip
+                rows.append(
+                    {
+                        "strategy": strategy,
+                        "seed": seed,
+                        "budget": budget,
+                        "kind": kind,
+                        "other": other,
+                        **found[["drop", "ci_low", "ci_high"]],
+                    }
+                )
     return pd.DataFrame(rows)
 
 
