@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from headlab.attention.reach.seam import evaluating
 from headlab.base.errors import UsageError
 from headlab.base.masks import HeadMask
+from headlab.models.state import evaluating
 from headlab.scores.gates.weights import in_seeded_order, load_batches, require_steps, trainable, weights_restored
 
 if TYPE_CHECKING:

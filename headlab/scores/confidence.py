@@ -11,7 +11,7 @@ from torch import Tensor
 from headlab.attention.change.output_gradients import key_tokens, query_tokens
 from headlab.attention.observe.block_passes import show_blocks
 from headlab.attention.reach.blocks import Block
-from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.sites import Site
 from headlab.scores.measures.gradients import sum_by_example
 from headlab.scores.measures.losses import Mean, batches_of

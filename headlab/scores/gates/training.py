@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlab.attention.reach.seam import evaluating, frozen
 from headlab.base.errors import DataError, UsageError, unknown_name
 from headlab.base.masks import KINDS, HeadMask
+from headlab.models.state import evaluating, frozen
 from headlab.scores.gates.weights import in_seeded_order, load_batches, require_steps, trainable, weights_restored
 
 if TYPE_CHECKING:

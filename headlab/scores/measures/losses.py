@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from headlab.attention.reach.seam import evaluating
 from headlab.base.errors import DataError
 from headlab.base.masks import HeadMask
+from headlab.models.state import evaluating
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
