@@ -83,11 +83,11 @@ def entries(topic: str) -> dict[str, dict[str, Any]]:
         }
     from headlab.base.registry import Registry
 
-    registry = {
+    registry: Registry[Any] = {
         "labels": Registry("headlab.labels", "label"),
         "scores": Registry("headlab.scores", "score"),
         "tasks": Registry("headlab.tasks", "task", hyphenated=True),
-        "metrics": Registry("headlab.metrics", "metric", hyphenated=True),
+        "metrics": Registry("headlab.metrics", "metric", besides=("metric", "overlap"), hyphenated=True),
     }[topic]
     return {name: {"summary": registry.summary(name)} | _facts(topic, registry, name) for name in registry.names()}
 

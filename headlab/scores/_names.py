@@ -12,7 +12,7 @@ from typing import Any
 from headlab.base.errors import UsageError, unknown_name
 from headlab.base.registry import Registry
 
-SCORES = Registry("headlab.scores", "score")
+SCORES: Registry[Any] = Registry("headlab.scores", "score")
 COMMON = ("heads", "task", "split", "ablation", "seed", "progress", "table")  # what `score` itself hands over
 
 

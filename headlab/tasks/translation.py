@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headlab.base.errors import DataError, UsageError, unknown_name
-from headlab.metrics._overlap import Overlap
+from headlab.metrics.overlap import Overlap
 from headlab.models.decoding import Decoding, generate, require_decodable
 from headlab.models.demo.parallel import demo_pairs
 from headlab.models.state import device_of, evaluating
