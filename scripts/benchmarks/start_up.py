@@ -24,6 +24,8 @@ import pandas as pd
 import headlab
 from headlab.runs.tables import write_atomically, write_meta
 
+NEW = "{new}"  # a folder that is not there yet, another one for each process
+
 
 class Process(NamedTuple):
     """A row: arguments of Python, and the text on stderr to wait for (None: the end)."""
@@ -38,7 +40,7 @@ def processes(model: str, folder: Path) -> list[Process]:
     line = ["-m", "headlab"]
     small = [*line, "dump", model, "--limit", "2", "--max-length", "24", "--labels", "none"]
     subprocess.run([sys.executable, *small, "--out", str(folder / "run"), "--quiet"], check=True, capture_output=True)
-    dump = [*small, "--overwrite", "--out", str(folder / "again")]
+    dump = [*small, "--out", NEW]
     return [
         Process("python", ["-c", "pass"]),
         Process("import headlab", ["-c", "import headlab"]),
@@ -56,12 +58,12 @@ def processes(model: str, folder: Path) -> list[Process]:
     ]
 
 
-def measure(process: Process) -> tuple[float, float]:
+def measure(process: Process, folder: Path) -> tuple[float, float]:
     """Wall and processor seconds of one process until what it is waited for; it is ended there."""
+    new = tempfile.mktemp(dir=folder)
+    arguments = [new if argument == NEW else argument for argument in process.arguments]
     begun = time.perf_counter()
-    child = subprocess.Popen(
-        [sys.executable, *process.arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0
-    )
+    child = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0)
     assert child.stderr is not None
     said = b""
     while part := os.read(child.stderr.fileno(), 1 << 16):
@@ -84,14 +86,14 @@ def measure(process: Process) -> tuple[float, float]:
     return seconds, used.ru_utime + used.ru_stime
 
 
-def table_of(rows: list[Process], repeats: int) -> pd.DataFrame:
+def table_of(rows: list[Process], repeats: int, folder: Path) -> pd.DataFrame:
     """Median, lowest and highest seconds of each row, and median processor seconds."""
     measured: dict[str, list[tuple[float, float]]] = {row.name: [] for row in rows}
     for row in rows:
-        measure(row)  # files read once by all alike
+        measure(row, folder)  # files read once by all alike
     for _ in range(repeats):
         for row in rows:
-            measured[row.name].append(measure(row))
+            measured[row.name].append(measure(row, folder))
     found = []
     for name, times in measured.items():
         wall, cpu = zip(*times, strict=True)
@@ -108,7 +110,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        table = table_of(processes(options.model, Path(folder)), options.repeats)
+        table = table_of(processes(options.model, Path(folder)), options.repeats, Path(folder))
     print(table.to_string(index=False))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
