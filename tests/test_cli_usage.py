@@ -299,3 +299,23 @@ def test_the_traceback_is_shown_only_with_debug(capsys: pytest.CaptureFixture, m
     assert printed == "Error: RuntimeError: two lines\nRemedy: Run it again with --debug for the traceback.\n"
     assert run(["list", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["dump", "MODEL"], ["sweep", "MODEL", "--task", "lm"]])
+def test_plugin_files_are_loaded_before_anything_else(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headlab.base.errors import UsageError
+
+    loaded = []
+
+    def load(path: Path) -> None:
+        loaded.append(path.name)
+        if path.name == "b.py":
+            raise UsageError(f"{path} holds no plugin.", "Define one.")
+
+    monkeypatch.setattr(headlab, "load_plugins", load, raising=False)
+    files = ["--plugin", "a.py", "--plugin", "b.py"]
+    assert run([*command, "--out", str(tmp_path / "out"), "--seed", "7", *files]) == 2
+    _assert_cause_and_remedy(capsys, "b.py holds no plugin")
+    assert loaded == ["a.py", "b.py"] and not (tmp_path / "out").exists()
