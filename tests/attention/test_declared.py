@@ -13,7 +13,7 @@ import headlab
 from headlab import DeclaredSite, HeadMask, Heads
 from headlab.base.errors import HeadlabError, ProofError, UnsupportedModelError, UsageError
 from headlab.models.texts.batch import Batch
-from tests.support.found_state import found_state
+from tests.support.model_state import state_of
 from tests.support.own_modules import HEADS, WIDTH, OwnEncoder, OwnTranslator, encoder_batch, seeded, tokens
 
 LENGTHS = (9, 6, 4)
@@ -121,7 +121,7 @@ def test_masks_are_rows_of_the_projection_zeroed(model: nn.Module, seen: bool) -
 
 
 def found_state_of(model: nn.Module) -> dict:
-    return {key: value for key, value in found_state(model).items() if key != "random"}
+    return {key: value for key, value in state_of(model).items() if key != "random"}
 
 
 @pytest.mark.parametrize("tokens_first", [True, False])

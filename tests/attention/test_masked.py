@@ -11,7 +11,7 @@ from torch import nn
 from headlab.attention.heads import Heads
 from headlab.base.errors import ProofError, UnsupportedModelError, UsageError
 from headlab.base.masks import HeadMask
-from tests.support.found_state import found_state
+from tests.support.model_state import state_of
 from tests.support.reference import (
     make_batch,
     output_of,
@@ -190,9 +190,9 @@ def test_the_model_is_left_as_found(name: str) -> None:
     places = projections(model, name)
     hook = next(iter(places.values()))[0].register_forward_pre_hook(lambda m, args: (args[0] * 1.01,))
     let_transformers_install_its_hooks(model, name)
-    before = found_state(model)
+    before = state_of(model)
     every_use(Heads(model), name)
-    after = found_state(model)
+    after = state_of(model)
     assert [part for part in before if before[part] != after[part]] == []
     hook.remove()
     model.eval()
@@ -208,9 +208,9 @@ def let_transformers_install_its_hooks(model: nn.Module, name: str) -> None:
 @pytest.mark.parametrize("name", ["bert", "llama", "t5"])
 def test_a_fresh_model_keeps_no_hooks(name: str) -> None:
     model = tiny_model(name)
-    before = found_state(model)
+    before = state_of(model)
     every_use(Heads(model), name)
-    after = found_state(model)
+    after = state_of(model)
     assert [part for part in before if before[part] != after[part]] == []
 
 
@@ -220,7 +220,7 @@ def test_the_model_is_left_as_found_after_an_exception(name: str) -> None:
     heads = Heads(model)
     batch = sample_batches(name)[0]
     table = heads.observe([batch])
-    before = found_state(model)
+    before = state_of(model)
     with pytest.raises(RuntimeError, match="boom"), heads.masked(some_mask(heads)):
         output_of(model, batch)
         raise RuntimeError("boom")
@@ -236,7 +236,7 @@ def test_the_model_is_left_as_found_after_an_exception(name: str) -> None:
         with pytest.raises((RuntimeError, UnsupportedModelError), match="boom"):
             use()
     failing.remove()
-    after = found_state(model)
+    after = state_of(model)
     assert [part for part in before if before[part] != after[part]] == []
     assert table.equals(heads.observe([batch]))
 

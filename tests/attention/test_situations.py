@@ -19,7 +19,7 @@ from headlab import HeadMask, Heads
 from headlab.base.errors import CheckpointError, UnsupportedModelError
 from headlab.models import open_model
 from headlab.models.texts.batch import Batch
-from tests.support.found_state import found_state
+from tests.support.model_state import state_of
 from tests.support.reference import make_batch, random_text, sample_batches, with_positions
 from tests.support.tiny_models import FAMILIES, projections, rows_of_head, tiny_model
 
@@ -248,11 +248,11 @@ def test_a_model_in_training_is_looked_at_without_dropout_and_left_training(name
         if isinstance(module, nn.Dropout):
             module.p = 0.4
     model.train()
-    before = found_state(model)
+    before = state_of(model)
     heads = Heads(model)
     table = heads.observe(sample_batches(name))
     slopes = list(heads.gradients(sample_batches(name), summed))
-    after = found_state(model)
+    after = state_of(model)
     assert after == before and model.training
     pd.testing.assert_frame_equal(table, Heads(calm).observe(sample_batches(name)), atol=1e-6)
     for mine, other in zip(slopes, Heads(calm).gradients(sample_batches(name), summed)):

@@ -15,7 +15,7 @@ from headlab import DeclaredSite, HeadMask, Heads
 from headlab.attention.reach.multihead import opened
 from headlab.base.errors import UnsupportedModelError, UsageError
 from headlab.models.texts.batch import Batch
-from tests.support.found_state import found_state
+from tests.support.model_state import state_of
 from tests.support.own_modules import HEADS, WIDTH, OwnEncoder, encoder_batch, seeded, tokens
 
 LENGTHS = (9, 6, 4)
@@ -97,7 +97,7 @@ SLOPED = torch.arange(9)[None] - torch.arange(9)[:, None]  # key minus query
 def test_every_option(options: dict, masks: dict) -> None:
     model = seeded(Layer, **options)
     batch = with_inputs(PADDED, **{k: v for k, v in masks.items() if k != "tokens_first"})
-    before = found_state(model)
+    before = state_of(model)
     heads = Heads(model, example=batch)
     assert heads.tier == 2 and heads.unseen == () and heads.sites[0].projection is model.attention.out_proj
     kind = "decoder" if masks.get("attn_mask") is not None and masks["attn_mask"].dtype == torch.bool else None
@@ -114,7 +114,7 @@ def test_every_option(options: dict, masks: dict) -> None:
             masked = model(**batch.inputs)
         expected = without_head(model, 2)(**batch.inputs)
     torch.testing.assert_close(masked[batch.source.valid], expected[batch.source.valid])
-    assert found_state(model) == before
+    assert state_of(model) == before
 
 
 @torch.no_grad()
@@ -186,7 +186,7 @@ class Embedded(nn.Module):
 def test_transformer_encoder(options: dict) -> None:
     """Compared with its own output, which in evaluation mode comes from fused kernels over packed texts."""
     model = seeded(Embedded, **options)
-    before = found_state(model)
+    before = state_of(model)
     heads = Heads(model, example=encoder_batch(*LENGTHS))
     assert heads.heads_per_layer == {("encoder", 0): HEADS, ("encoder", 1): HEADS} and heads.unseen == ()
     batch = encoder_batch(8, 5, 3, seed=4)
@@ -211,7 +211,7 @@ def test_transformer_encoder(options: dict) -> None:
     )
     for mine, single in zip(whole, singles):
         assert mine == pytest.approx(single, rel=1e-3, abs=1e-6)
-    assert found_state(model) == before
+    assert state_of(model) == before
 
 
 def valid_mean(model: nn.Module, batch: Batch) -> Tensor:
@@ -312,7 +312,7 @@ def test_transformers_and_torch_attention_in_one_model() -> None:
 def test_threads_share_a_module() -> None:
     """Two contexts on one module, left in the order in which they were entered."""
     model = seeded(Layer)
-    before = found_state(model)
+    before = state_of(model)
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -327,7 +327,7 @@ def test_threads_share_a_module() -> None:
     assert "forward" in vars(model.attention)
     leave.set()
     thread.join()
-    assert found_state(model) == before
+    assert state_of(model) == before
 
 
 def test_declared_and_found_are_the_same() -> None:

@@ -21,7 +21,7 @@ _HOOKS = (
 )
 
 
-def found_state(model: nn.Module) -> dict[str, Any]:
+def state_of(model: nn.Module) -> dict[str, Any]:
     """A snapshot that compares equal only if nothing has changed, weights bit for bit."""
     configs = {id(m.config): m.config for m in model.modules() if getattr(m, "config", None) is not None}
     return {
