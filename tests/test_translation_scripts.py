@@ -138,7 +138,7 @@ def test_survival_of_labels_by_hand() -> None:
 
 def test_fragility_is_the_difference_of_two_values(tmp_path) -> None:
     from headlab.metrics import metric
-    from headlab.runs.evaluations import MaskedRun, write_run
+    from headlab.runs.evaluations import MaskedEvaluation, write_evaluation
 
     bleu = metric("bleu")
     rng = np.random.default_rng(0)
@@ -149,7 +149,7 @@ def test_fragility_is_the_difference_of_two_values(tmp_path) -> None:
         # In sacrebleu's order: length, length of the reference, four counts of matches, four totals.
         values = [np.full(50, 10.0), np.full(50, 10.0), *hits.T, *np.repeat(totals[:, None], 50, axis=1)]
         runs[kind] = pd.DataFrame(dict(zip(bleu.columns, values, strict=True))).astype(float)
-        write_run(tmp_path, MaskedRun(f"run-{kind}", runs[kind], 0.0))
+        write_evaluation(tmp_path, MaskedEvaluation(f"run-{kind}", runs[kind], 0.0))
     rows = [
         {
             "strategy": "gradient",

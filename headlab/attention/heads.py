@@ -16,6 +16,7 @@ from headlab.attention.change.donors import N_DONORS, Donors, find_donors
 from headlab.attention.change.output_gradients import slopes_of
 from headlab.attention.observe.observation import Progress, observe
 from headlab.attention.observe.statistics import STATISTICS
+from headlab.attention.reach import seam
 from headlab.attention.reach.declared import DeclaredSite, prove_declared
 from headlab.attention.reach.example import example_batch
 from headlab.attention.reach.projections import edits_at_projections, gated, per_head
@@ -25,7 +26,6 @@ from headlab.attention.reach.views import site_handler
 from headlab.base.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
 from headlab.base.masks import ABLATIONS, HeadId, HeadMask, parse_heads
 from headlab.labels import load_label
-from headlab.models.state import evaluating, frozen
 from headlab.models.texts.batch import Batch
 from headlab.runs.maps import Maps
 
@@ -130,7 +130,7 @@ class Heads:
             if name not in STATISTICS:
                 raise unknown_name("statistic", name, STATISTICS)
         if not any(site.seen for site in self.sites):
-            self._need_sight(self.sites)
+            self.need_sight(self.sites)
         observation = observe(
             self, batches, [load_label(name) for name in dict.fromkeys(labels)], seed=seed, progress=progress
         )
@@ -180,7 +180,7 @@ class Heads:
         A layer's gates are (head,), or (row, head) with one for each row of the batch; layers that are not named stay
         as they are. Raises UsageError for layers and numbers of heads that the model does not have.
         """
-        self._need_gates("gated")
+        self.need_gates("gated")
         sizes = self.heads_per_layer
         for key, gate in gates.items():
             if gate.dim() not in (1, 2) or gate.shape[-1] != sizes.get(key):
@@ -190,7 +190,7 @@ class Heads:
             yield
 
     def _check_removal(self, mask: HeadMask, ablation: str, means: Any) -> None:
-        self._need_gates("removed")
+        self.need_gates("removed")
         if not isinstance(mask, HeadMask):
             raise UsageError(f"A mask is a HeadMask, not {type(mask).__name__}.",
                              "Make it with HeadMask.removing(heads, like=heads).")  # fmt: skip
@@ -204,14 +204,14 @@ class Heads:
             raise UsageError("Resample ablation needs other texts' outputs.", "Pass means=heads.donors(batches).")
         refuse_ablation(ablation, self.sites)
 
-    def _need_sight(self, sites: Iterable[Site]) -> None:
+    def need_sight(self, sites: Iterable[Site]) -> None:
         """Refuse to show what cannot be seen: a layer that was declared without its weights."""
         blind = next((site for site in sites if not site.seen), None)
         if blind is not None:
             raise UnsupportedModelError(f"The {blind.kind} layer {blind.layer} was declared without weights.",
                                         "Name a module that returns its attention as `weights`.")  # fmt: skip
 
-    def _need_gates(self, what: str) -> None:
+    def need_gates(self, what: str) -> None:
         if self.tier == 3:
             reason = next(proof.detail for proof in self.proofs if not proof.passed)
             raise UnsupportedModelError(f"The heads of {type(self.model).__name__} cannot be {what}: {reason}.",
@@ -219,7 +219,7 @@ class Heads:
 
     def mean_outputs(self, batches: Iterable[Batch]) -> dict[tuple[str, int], Tensor]:
         """Each head's mean slice at the input of its output projection, over real tokens: (head, value_dim)."""
-        self._need_gates("replaced by their means")
+        self.need_gates("replaced by their means")
         total: dict[tuple[str, int], Tensor] = {}
         count: dict[tuple[str, int], int] = {}
         for batch in batches:
@@ -231,13 +231,13 @@ class Heads:
                 total[site.key] = total.get(site.key, 0) + slices[tokens.valid].double().sum(0)
                 count[site.key] = count.get(site.key, 0) + int(tokens.valid.sum())
 
-            with torch.no_grad(), evaluating(self.model), edits_at_projections(self.model, self.sites, add):
+            with torch.no_grad(), seam.evaluating(self.model), edits_at_projections(self.model, self.sites, add):
                 self.forward(here)
         return {key: (value / count[key]).float() for key, value in total.items()}
 
     def donors(self, batches: Iterable[Batch], *, n: int = N_DONORS, seed: int = 0) -> Donors:
         """Slices of `n` texts, chosen by the seed, for resample ablation; DataError for fewer than 2 examples."""
-        self._need_gates("replaced by those of other texts")
+        self.need_gates("replaced by those of other texts")
         refuse_ablation("resample", self.sites)
         return find_donors(self, batches, n, seed)
 
@@ -262,8 +262,8 @@ class Heads:
         chosen = None
         if layers is not None or heads is not None:
             chosen = self._chosen(layers, heads)
-        self._need_sight(site for site in self.sites if chosen is None or site.key in chosen)
-        with evaluating(self.model):
+        self.need_sight(site for site in self.sites if chosen is None or site.key in chosen)
+        with seam.evaluating(self.model):
             return capture_maps(self.model, batch.to(self.device), self.sites, self.view, chosen)
 
     def maps(
@@ -289,13 +289,13 @@ class Heads:
         (two sequences of a minimal pair) are summed. Heads are in the order of `index`. Raises UnsupportedModelError
         where nothing can be removed and where the loss has no gradient.
         """
-        self._need_gates("given gradients")
+        self.need_gates("given gradients")
         for batch in batches:
             with (
                 torch.inference_mode(False),
                 torch.enable_grad(),
-                evaluating(self.model),
-                frozen(self.model),
+                seam.evaluating(self.model),
+                seam.frozen(self.model),
             ):
                 slopes = self._gradients_on(batch.to(self.device).clone(), loss, at)
             yield slopes  # the caller's own code runs with the model as it was found
@@ -336,7 +336,7 @@ class Heads:
         seen: set[tuple[str, int]] = set()
         handler = site_handler(self.sites, lambda site, call: seen.add(site.key), self.view)
         try:
-            with torch.no_grad(), evaluating(self.model), self.view.engage(self.model, handler):
+            with torch.no_grad(), seam.evaluating(self.model), self.view.engage(self.model, handler):
                 base(**example.inputs)
         except Exception:  # whatever a base model raises on inputs that were made for the whole one
             return self.model
@@ -346,7 +346,7 @@ class Heads:
         """Whether the trunk takes use_cache=False, and its output stays the same."""
         inputs = {name: value for name, value in example.inputs.items() if name != "labels"}
         try:
-            with torch.no_grad(), evaluating(self.model):
+            with torch.no_grad(), seam.evaluating(self.model):
                 plain = output_tensor(self._trunk(**inputs))
                 without = output_tensor(self._trunk(**inputs, use_cache=False))
         except Exception:  # a module that has never heard of use_cache may raise anything

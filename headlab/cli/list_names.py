@@ -82,12 +82,13 @@ def entries(topic: str) -> dict[str, dict[str, Any]]:
             name: {"summary": _with_tasks(name, about), "tasks": FITS.get(name)} for name, about in _models().items()
         }
     from headlab.base.registry import Registry
+    from headlab.scores import SCORES
 
-    registry: Registry[Any] = {
+    registry = {
         "labels": Registry("headlab.labels", "label"),
-        "scores": Registry("headlab.scores", "score"),
+        "scores": SCORES,
         "tasks": Registry("headlab.tasks", "task", hyphenated=True),
-        "metrics": Registry("headlab.metrics", "metric", besides=("metric", "overlap"), hyphenated=True),
+        "metrics": Registry("headlab.metrics", "metric", hyphenated=True),
     }[topic]
     return {name: {"summary": registry.summary(name)} | _facts(topic, registry, name) for name in registry.names()}
 
@@ -113,12 +114,13 @@ def _facts(topic: str, registry: Registry, name: str) -> dict[str, Any]:
 
 def _variants(name: str) -> str | None:
     """The names that a score also goes by, `gradient:per-token, gradient:layer-normalised`."""
-    from headlab.scores import free_suffix, variants
+    from headlab.scores import SCORES
 
-    setting = free_suffix(name)
+    score = SCORES.load(name)
+    setting = score.suffix
     if setting is not None:
         return f"{name}:{setting.upper()} (see `headlab list {setting}s`)"
-    return ", ".join(f"{name}:{suffix}" for suffix in variants(name)) or None
+    return ", ".join(f"{name}:{suffix}" for suffix in score.variants) or None
 
 
 def _with_tasks(name: str, about: str) -> str:

@@ -103,7 +103,7 @@ def _measured(request: SingleRequest, task: Task, out: Path, steps: Steps) -> pd
 
 def _compared(table: pd.DataFrame, other: Path | None, out: Path) -> pd.DataFrame | None:
     """How well the drops agree with those of another run, head by head."""
-    from headlab.pruning.areas import effect_correlation
+    from headlab.pruning.agreement import effect_correlation
     from headlab.runs.tables import write_atomically
 
     (out / "correlation.csv").unlink(missing_ok=True)  # of an earlier comparison

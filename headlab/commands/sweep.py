@@ -69,10 +69,10 @@ class SweepRequest(TrainingOptions, TaskRequest):
     def check(self) -> None:
         """Raise UsageError for unknown names, budgets out of range, and options that do not go together."""
         super().check()
-        from headlab.scores._names import require_score
+        from headlab.scores import make_score
 
         for score in self.scores:
-            require_score(score)
+            make_score(score)
         for budget in self.cuts():
             budget_size(budget, 1 << 30)  # shares out of range and what is no budget; counts wait for the model
         if self.within not in WITHIN:
@@ -215,7 +215,7 @@ def _check_against(request: SweepRequest, heads: Heads, task: Task, steps: Steps
     """
     import pandas as pd
 
-    from headlab.pruning.rungs import make_gates
+    from headlab.scores.gates.families import gate_family
     from headlab.scores.measures.searches import require_enough_to_race
 
     ordering = _order(request, pd.Series(0.0, index=heads.index, name="score_any"), heads)
@@ -226,7 +226,7 @@ def _check_against(request: SweepRequest, heads: Heads, task: Task, steps: Steps
     n_heads = sum(not request.kinds or kind in request.kinds for kind, _, _ in heads.index)
     for method, levels in request.levels().items():
         for level in levels or ():
-            make_gates(method, level, n_heads)
+            gate_family(method)(n_heads, level)
     for budget in request.cuts():
         if budget_size(budget, n_heads) == 0 and budget_size(budget, 1 << 30) > 0:
             steps.warn(f"the budget {budget} of {n_heads} heads removes no head.")
@@ -261,12 +261,10 @@ def _head_table(
 
 def _journal(request: SweepRequest, name: str, task: Task, out: Path) -> dict[str, Any]:
     """A journal in the run folder, for scores that take one."""
-    import inspect
-
     from headlab.runs.journal import Journal
     from headlab.scores import SCORES
 
-    if "journal" not in inspect.signature(SCORES.load(name.partition(":")[0]).score).parameters:
+    if not SCORES.load(name.partition(":")[0]).uses_journal:
         return {}
     return {"journal": Journal(out, name, {"ablation": request.ablation, "seed": request.seed, **task.signature()})}
 
@@ -322,11 +320,11 @@ def _areas(request: SweepRequest, curve: pd.DataFrame, heads: Heads, task: Task,
     from headlab.base.masks import HeadMask
     from headlab.metrics import metric
     from headlab.pruning.areas import curve_areas
-    from headlab.runs.evaluations import run_key
+    from headlab.runs.evaluations import evaluation_key
     from headlab.runs.tables import load_table, write_atomically
 
     examples = load_table(out, "examples")
-    whole = run_key(HeadMask.full(heads), "zero", "report", task.signature())
+    whole = evaluation_key(HeadMask.full(heads), "zero", "report", task.signature())
     judged = curve[curve["run"].isin(set(examples["run"]))]
     metrics = [metric(name) for name in task.metrics]
     areas = curve_areas(judged, examples, metrics, whole=whole, seed=request.seed)
@@ -338,7 +336,7 @@ def _stability(request: SweepRequest, heads: Heads, task: Task, out: Path, steps
     """How well the ranks that each score gives on one half of the examples agree with those on the other."""
     import pandas as pd
 
-    from headlab.pruning.areas import rank_stability
+    from headlab.pruning.agreement import rank_stability
     from headlab.runs.tables import write_atomically
 
     steps.step("scoring on halves")

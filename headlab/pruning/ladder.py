@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 
-from headlab.base.errors import UsageError, unknown_name
+from headlab.base.errors import UsageError
 from headlab.base.masks import HeadMask
 from headlab.metrics import metric
-from headlab.pruning.rungs import Rung, climb, evaluated, make_gates
+from headlab.pruning.evaluated import evaluated
+from headlab.pruning.rungs import Rung, climb
 from headlab.pruning.significance import paired_bootstrap
-from headlab.runs.evaluations import MaskedRun, examples_table, run_key
+from headlab.runs.evaluations import MaskedEvaluation, evaluation_key, examples_table
 from headlab.runs.tables import SWEEP_COLUMNS, head_names, load_table, save_table, table_path
 from headlab.scores import require_one_model
-from headlab.scores.gates.hard_concrete import p_one, p_open
-from headlab.scores.gates.training import Training as Training  # part of what a caller of ladder needs
-from headlab.scores.gates.training import break_even, gated_heads
+from headlab.scores.gates.families import gate_family
+from headlab.scores.gates.gates import Gates
+from headlab.scores.gates.settings import Training as Training  # part of what a caller of ladder needs
+from headlab.scores.gates.training import gated_heads
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
+    from headlab.base.progress import Progress
     from headlab.tasks import Task
-
-METHODS = ("hard_concrete", "exact_k")
-LADDER = (0.25, 0.5, 1.0, 2.0, 4.0)  # penalties, in multiples of the one at which removing every head would just pay
-SHARES = (0.8, 0.6, 0.4, 0.2)  # of the heads that stay, for exact-k
-Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is being done)
 
 
 class Ladder(NamedTuple):
@@ -74,48 +71,45 @@ def ladder(
             f"{seeds} seeds train nothing.", "Ask for at least 1; 3 or more show how stable the choice is."
         )
     free = gated_heads(heads, kinds)
-    asked = _levels(heads, task, method, levels, how, free)
-    baseline = _baseline(heads, task, split, run)
+    family = gate_family(method)
+    asked = _levels(heads, task, family, levels, how, free)
+    baseline = evaluated(task, evaluation_key(HeadMask.full(heads), "zero", split, task.signature()), split, run)
     plan = [(level, own) for level in asked for own in range(seed, seed + seeds)]
     rungs = []
     for place, (level, own) in enumerate(plan):
         report = _within(progress, place, len(plan), f"{method} {level:.3g}, seed {own}")
-        rungs.append(climb(heads, task, method, level, free, replace(how, seed=own), split, run, report))
+        rungs.append(climb(heads, task, family, level, free, replace(how, seed=own), split, run, report))
     if run is not None:
-        _keep_examples(run, [baseline, *(rung.run for rung in rungs)])
-    return Ladder(_curve(heads, task, baseline, rungs, split, seed), _gate_table(heads, rungs))
+        _keep_examples(run, [baseline, *(rung.judged for rung in rungs)])
+    return Ladder(_curve(heads, task, family, baseline, rungs, split, seed), _gate_table(heads, family, rungs))
 
 
-def _levels(heads: Heads, task: Task, method: str, levels: Any, how: Training, free: np.ndarray) -> list[float]:
+def _levels(
+    heads: Heads, task: Task, family: type[Gates], levels: Iterable[float] | None, how: Training, free: np.ndarray
+) -> list[float]:
     """The levels asked for, each tried in the making of gates, so that a wrong one is refused before any training."""
-    if method not in METHODS:
-        raise unknown_name("method of learning gates", method, METHODS)
     how.check()
-    n = int(free.sum())
-    if levels is not None:
-        found = list(dict.fromkeys(float(level) for level in levels))
-    elif method == "exact_k":
-        found = [float(max(1, round(share * n))) for share in SHARES]
-    else:
-        price = break_even(heads, task, how.split, free)
-        found = [float(f"{share * price:.3g}") for share in LADDER]  # short numbers, as they name the rungs
+    if levels is None:
+        return family.default_levels(heads, task, how.split, free)
+    found = list(dict.fromkeys(float(level) for level in levels))
     if not found:
         raise UsageError("There is no level to train gates at.", "Give penalties, or numbers of heads that stay.")
     for level in found:
-        make_gates(method, level, n)
+        family(int(free.sum()), level)
     return found
 
 
-def _baseline(heads: Heads, task: Task, split: str, folder: str | Path | None) -> MaskedRun:
-    key = run_key(HeadMask.full(heads), "zero", split, task.signature())
-    return evaluated(task, key, split, folder)
-
-
-def _curve(heads: Heads, task: Task, baseline: MaskedRun, rungs: Sequence[Rung], split: str, seed: int) -> pd.DataFrame:
+def _curve(
+    heads: Heads,
+    task: Task,
+    family: type[Gates],
+    baseline: MaskedEvaluation,
+    rungs: Sequence[Rung],
+    split: str,
+    seed: int,
+) -> pd.DataFrame:
     metrics = [metric(name) for name in task.metrics]
-    runs = [rung.run.examples for rung in rungs]
-    compared = paired_bootstrap(baseline.examples, runs, metrics, seed=seed)
-    level = {"hard_concrete": "penalty", "exact_k": "keep"}[rungs[0].method]
+    compared = paired_bootstrap(baseline.examples, [rung.judged.examples for rung in rungs], metrics, seed=seed)
     kinds = [kind for kind, _, _ in heads.index]
     names = np.array(head_names(heads.index))
     rows = []
@@ -126,39 +120,37 @@ def _curve(heads: Heads, task: Task, baseline: MaskedRun, rungs: Sequence[Rung],
             "ablation": "zero",
             "seed": rung.seed,
             "kinds": "+".join(dict.fromkeys(kind for kind, has in zip(kinds, free, strict=True) if has)),
-            "budget": f"{level}={rung.level:g}",
+            "budget": f"{family.level_name}={rung.level:g}",
             "n_removed": int(free.sum()) - rung.n_open,
             "n_heads": int(free.sum()),
-            "n_examples": len(rung.run.examples),
+            "n_examples": len(rung.judged.examples),
             "split": split,
-            "seconds": rung.run.seconds,
-            level: rung.level,
+            "seconds": rung.judged.seconds,
+            family.level_name: rung.level,
             "n_open": rung.n_open,
             "train_loss": rung.train_loss,
-            "run": rung.run.key,
+            "run": rung.judged.key,
             "removed": ",".join(names[~rung.keep]) or "none",
         }
         for measured in metrics:
             values = compared.loc[(place, measured.name)].to_dict()
             rows.append({**facts, "metric": measured.name, **values, "value_soft": rung.soft[measured.name]})
-    return pd.DataFrame(rows, columns=[*SWEEP_COLUMNS, level, "n_open", "train_loss", "value_soft", "run", "removed"])
+    own = [family.level_name, "n_open", "train_loss", "value_soft", "run", "removed"]
+    return pd.DataFrame(rows, columns=[*SWEEP_COLUMNS, *own])
 
 
-def _gate_table(heads: Heads, rungs: Sequence[Rung]) -> pd.DataFrame:
+def _gate_table(heads: Heads, family: type[Gates], rungs: Sequence[Rung]) -> pd.DataFrame:
     parts = []
     for rung in rungs:
-        weights = torch.tensor(rung.weights)
-        part = pd.DataFrame({"method": rung.method, "level": rung.level, "seed": rung.seed}, index=heads.index)
-        part["weight"] = rung.weights
-        if rung.method == "hard_concrete":
-            part["p_open"], part["p_one"] = p_open(weights).numpy(), p_one(weights).numpy()
-        parts.append(part.assign(kept=rung.keep).reset_index())
+        facts = {"method": rung.method, "level": rung.level, "seed": rung.seed, "weight": rung.weights}
+        part = pd.DataFrame({**facts, **family.columns(rung.weights), "kept": rung.keep}, index=heads.index)
+        parts.append(part.reset_index())
     return pd.concat(parts, ignore_index=True)
 
 
-def _keep_examples(folder: str | Path, runs: Sequence[MaskedRun]) -> None:
+def _keep_examples(folder: str | Path, evaluations: Sequence[MaskedEvaluation]) -> None:
     """Add the per-example statistics to those that the folder holds already."""
-    table = examples_table({run.key: run for run in runs}.values())
+    table = examples_table({evaluation.key: evaluation for evaluation in evaluations}.values())
     if table_path(folder, "examples"):
         before = load_table(folder, "examples")
         table = pd.concat([before, table[~table["run"].isin(set(before["run"]))]], ignore_index=True)

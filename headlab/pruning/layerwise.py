@@ -6,7 +6,8 @@ Masks within one layer are measured by replay (headlab.attention.change.replay) 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,21 +16,21 @@ import torch
 
 from headlab.attention.change.replay import replay_of
 from headlab.base.errors import DataError, unknown_name
+from headlab.base.masks import LayerKey
 from headlab.metrics import metric
 from headlab.pruning.significance import adjusted, paired_bootstrap, paired_p
 from headlab.scores import require_one_model
-from headlab.scores.measures.losses import batch_name
+from headlab.tasks.running.batches import batch_name
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
+    from headlab.base.progress import Progress
     from headlab.models.texts.batch import Batch
     from headlab.tasks import Task
 
 ALPHA = 0.05
-Progress = Callable[[int, int, str], None]
 Journal = MutableMapping[str, list]
-Key = tuple[str, int]
-Masks = Mapping[Key, np.ndarray]  # (masks, heads of the layer) by (kind, layer); True = kept
+Masks = Mapping[LayerKey, np.ndarray]  # (masks, heads of the layer) by (kind, layer); True = kept
 
 
 def single_heads(
@@ -95,7 +96,7 @@ def one_head_per_layer(
     return pd.concat(parts, ignore_index=True)
 
 
-def _of_kinds(heads: Heads, kinds: Iterable[str] | None) -> dict[Key, int]:
+def _of_kinds(heads: Heads, kinds: Iterable[str] | None) -> dict[LayerKey, int]:
     """Heads per (kind, layer) of these kinds, of all kinds where None."""
     present = {kind for kind, _ in heads.heads_per_layer}
     wanted = present if kinds is None else {kinds} if isinstance(kinds, str) else set(kinds)
@@ -117,8 +118,10 @@ def require_enough(n_examples: int, n_tests: int) -> None:
     """
     needed = math.ceil(1 + math.log2(n_tests / ALPHA))
     if n_examples < needed:
-        raise DataError(f"{n_examples} examples are too few for {n_tests} tests; at least {needed} are needed.",
-                        "Give more data, a higher limit, or a larger report split.")  # fmt: skip
+        raise DataError(
+            f"{n_examples} examples are too few for {n_tests} tests; at least {needed} are needed.",
+            "Give more data, a higher limit, or a larger report split.",
+        )
 
 
 def compared(task: Task, whole: pd.DataFrame, masked: Sequence[pd.DataFrame], seed: int) -> pd.DataFrame:
@@ -150,7 +153,7 @@ def evaluate_layers(
     seed: int = 0,
     journal: Journal | None = None,
     progress: Progress | None = None,
-) -> tuple[pd.DataFrame, dict[Key, list[pd.DataFrame]]]:
+) -> tuple[pd.DataFrame, dict[LayerKey, list[pd.DataFrame]]]:
     """Per-example statistics of the whole model, and by (kind, layer) under each of that layer's masks.
 
     What `journal` holds is not computed again; each layer of each batch goes there when it is done.
@@ -160,20 +163,21 @@ def evaluate_layers(
     means = heads.replacements(ablation, task.batches("select"), seed=seed)
     batches = list(task.batches(split))
     ids: list[int] = []
-    parts: dict[Key | None, list[np.ndarray]] = {key: [] for key in (None, *masks)}
+    parts: dict[LayerKey | None, list[np.ndarray]] = {key: [] for key in (None, *masks)}
     columns: list[str] = []
     for number, batch in enumerate(batches):
         record = _Recorder(heads, task, batch, ablation, means)
         name = batch_name(batch)
         if f"{name} whole" not in known:
-            known[f"{name} whole"] = [record().columns, record().complete.tolist()]
+            complete = record.taken.complete
+            known[f"{name} whole"] = [record.columns, complete.tolist()]
         columns, whole = known[f"{name} whole"]
         parts[None].append(np.array(whole, dtype=float)[None])
         ids += list(dict.fromkeys(batch.examples))
         for done, (key, keep) in enumerate(masks.items()):
             label = f"{name} {key[0]} {key[1]} {np.packbits(keep).tobytes().hex()}"
             if label not in known:
-                known[label] = record().under(key, keep).tolist()
+                known[label] = record.under(key, keep).tolist()
             parts[key].append(np.array(known[label], dtype=float))
             if progress:
                 progress(number * len(masks) + done + 1, len(batches) * len(masks), "masks within single layers")
@@ -194,19 +198,13 @@ class _Recorder:
         self.heads, self.task, self.batch = heads, task, batch
         self.ablation, self.means = ablation, means
         self.columns: list[str] = []
-        self.taken: Any = None
 
-    def __call__(self) -> _Recorder:
-        if self.taken is None:
-            replay = replay_of(self.heads)
-            self.taken = replay.record(self.batch, self._statistics, self.ablation, self.means)
-        return self
+    @cached_property
+    def taken(self) -> Any:
+        return replay_of(self.heads.subject).record(self.batch, self._statistics, self.ablation, self.means)
 
-    @property
-    def complete(self) -> np.ndarray:
-        return self.taken.complete
-
-    def under(self, key: Key, keep: np.ndarray) -> np.ndarray:
+    def under(self, key: LayerKey, keep: np.ndarray) -> np.ndarray:
+        """Statistics under masks of one layer, (masks, examples, columns)."""
         site = next(site for site in self.heads.sites if site.key == key)
         return self.taken.under_masks(site, torch.from_numpy(keep))
 

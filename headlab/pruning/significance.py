@@ -28,20 +28,20 @@ def paired_bootstrap(
     level: float = LEVEL,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Value, baseline, drop and the percentile interval of the drop, for every masked run and metric.
+    """Value, baseline, drop and the percentile interval of the drop, for every mask and metric.
 
     Each table holds one row per example and the metrics' sufficient statistics as columns. The examples are drawn
-    with replacement `resamples` times, the same ones for the baseline and for every masked run (paired), and each
+    with replacement `resamples` times, the same ones for the baseline and under every mask (paired), and each
     metric is computed from the sums over them, as it is over all examples. `drop` > 0 is worse whatever the metric's
     direction. The result is indexed by (mask, metric), mask being the place in `masked`. Intervals are NaN where a
-    metric is, and with fewer than two examples. Raises HeadlabError where the runs saw different examples.
+    metric is, and with fewer than two examples. Raises HeadlabError where the evaluations saw different examples.
     """
     columns = sorted({column for metric in metrics for column in metric.columns})
-    runs = _aligned([baseline, *masked], columns)  # (examples, runs, columns)
-    n_examples = len(runs)
+    stacked = _aligned([baseline, *masked], columns)  # (examples, evaluations, columns)
+    n_examples = len(stacked)
     with np.errstate(all="ignore"):  # a metric may be NaN or infinite under a mask; that is a result
-        whole = runs.sum(axis=0)[None]
-        drawn = np.concatenate([_sums(weights, runs) for weights in _weights(n_examples, resamples, seed)])
+        whole = stacked.sum(axis=0)[None]
+        drawn = np.concatenate([_sums(weights, stacked) for weights in drawn_counts(n_examples, resamples, seed)])
         parts = [_compare(metric, columns, whole, drawn, level) for metric in metrics]
     table = pd.concat(parts, keys=[metric.name for metric in metrics], names=["metric"])
     if n_examples < 2:
@@ -52,14 +52,14 @@ def paired_bootstrap(
 def aligned_sums(
     tables: Sequence[pd.DataFrame], columns: list[str], resamples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of the columns over all examples, (runs, columns), and over drawn ones, (resamples, runs, columns)."""
-    runs = _aligned(tables, columns)
-    drawn = np.concatenate([_sums(weights, runs) for weights in _weights(len(runs), resamples, seed)])
-    return runs.sum(axis=0), drawn
+    """Sums of the columns over all examples, (tables, columns), and over drawn ones, (resamples, tables, columns)."""
+    stacked = _aligned(tables, columns)
+    drawn = np.concatenate([_sums(weights, stacked) for weights in drawn_counts(len(stacked), resamples, seed)])
+    return stacked.sum(axis=0), drawn
 
 
 def _aligned(tables: Sequence[pd.DataFrame], columns: list[str]) -> np.ndarray:
-    """The statistics of all runs as one array (examples, runs, columns), examples in the baseline's order."""
+    """All statistics as one array (examples, evaluations, columns), examples in the baseline's order."""
     examples = tables[0].index
     for table in tables[1:]:
         if len(table) != len(examples) or not examples.isin(table.index).all():
@@ -70,7 +70,7 @@ def _aligned(tables: Sequence[pd.DataFrame], columns: list[str]) -> np.ndarray:
     return np.stack([table.loc[examples, columns].to_numpy(dtype=float) for table in tables], axis=1)
 
 
-def _weights(n_examples: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+def drawn_counts(n_examples: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """How often each example is drawn, in pieces (resamples of the piece, examples)."""
     rng = np.random.default_rng(seed)
     step = max(1, CHUNK_BYTES // (8 * n_examples))
@@ -81,19 +81,19 @@ def _weights(n_examples: int, resamples: int, seed: int) -> Iterator[np.ndarray]
         yield counts.reshape(rows, n_examples).astype(float)
 
 
-def _sums(weights: np.ndarray, runs: np.ndarray) -> np.ndarray:
-    """Sums of the statistics over the drawn examples, (resamples, runs, columns)."""
-    flat = runs.reshape(len(runs), -1)
-    return (weights @ flat).reshape(len(weights), *runs.shape[1:])
+def _sums(weights: np.ndarray, stacked: np.ndarray) -> np.ndarray:
+    """Sums of the statistics over the drawn examples, (resamples, evaluations, columns)."""
+    flat = stacked.reshape(len(stacked), -1)
+    return (weights @ flat).reshape(len(weights), *stacked.shape[1:])
 
 
 def _compare(metric: Metric, columns: list[str], whole: np.ndarray, drawn: np.ndarray, level: float) -> pd.DataFrame:
-    """One metric's rows, indexed by mask; `whole` and `drawn` are sums (resamples, runs, columns)."""
+    """One metric's rows, indexed by mask; `whole` and `drawn` are sums (resamples, evaluations, columns)."""
     place = {column: columns.index(column) for column in metric.columns}
     value, resampled = (
         np.asarray(metric.value({column: sums[..., i] for column, i in place.items()}), dtype=float)
         for sums in (whole, drawn)
-    )  # each (resamples, runs)
+    )  # each (resamples, evaluations)
     drops = metric.drop(resampled[:, :1], resampled[:, 1:])
     low, high = np.quantile(drops, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return pd.DataFrame(
@@ -132,11 +132,11 @@ def paired_p(whole: pd.DataFrame, masked: pd.DataFrame, metric: Metric, *, resam
 
 def _bootstrap_p(whole: pd.DataFrame, masked: pd.DataFrame, metric: Metric, resamples: int) -> float:
     columns = list(metric.columns)
-    runs = _aligned([whole, masked], columns)
+    stacked = _aligned([whole, masked], columns)
     with np.errstate(all="ignore"):
-        sums = np.concatenate([_sums(weights, runs) for weights in _weights(len(runs), resamples, 0)])
+        sums = np.concatenate([_sums(weights, stacked) for weights in drawn_counts(len(stacked), resamples, 0)])
         values = np.asarray(metric.value({c: sums[..., i] for i, c in enumerate(columns)}), dtype=float)
-        total = runs.sum(axis=0)
+        total = stacked.sum(axis=0)
         found = np.asarray(metric.value({c: total[:, i] for i, c in enumerate(columns)}), dtype=float)
     drop, spread = float(found[1] - found[0]), float(np.std(values[:, 1] - values[:, 0]))
     if spread == 0 or np.isnan(drop):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterable, Mapping
+import functools
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,31 +15,41 @@ from headlab.base.masks import ABLATIONS, HeadMask
 from headlab.metrics import metric
 from headlab.pruning.budgets import Budget
 from headlab.pruning.compensation import compensated
+from headlab.pruning.evaluated import evaluated
 from headlab.pruning.orderings import Ordering
 from headlab.pruning.plan import Cell, plan
 from headlab.pruning.significance import paired_bootstrap
 from headlab.pruning.training import Finetuning, finetuned
-from headlab.runs.evaluations import MaskedRun, examples_table, read_run, run_key, write_run
+from headlab.runs.evaluations import MaskedEvaluation, evaluation_key, examples_table
 from headlab.runs.tables import SWEEP_COLUMNS, save_table
 from headlab.scores import require_one_model
-from headlab.scores.measures.losses import batching
+from headlab.tasks.running.batches import batching
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
+    from headlab.base.progress import Progress
     from headlab.tasks import Task
 
 COMPENSATED = "zero + mean bias"  # the way to remove heads whose mean outputs stay, as biases
 SUFFIX = COMPENSATED.removeprefix("zero")  # what a strategy's name ends in then
-Progress = Callable[[int, int, str], None]  # (masks done, masks in all, what comes next)
 Judged = tuple[HeadMask, Finetuning | None]  # a mask, and what was trained under it before it was judged
 
 
 def sweep(
-    heads: Heads, task: Task, orderings: Ordering | Iterable[Ordering], budgets: str | Budget | Iterable[Budget], *,
-    ablation: str = "zero", split: str = "report", seeds: int = 3, seed: int = 0,
-    finetuning: Finetuning | None = None, compensate: str | None = None, run: str | Path | None = None,
+    heads: Heads,
+    task: Task,
+    orderings: Ordering | Iterable[Ordering],
+    budgets: str | Budget | Iterable[Budget],
+    *,
+    ablation: str = "zero",
+    split: str = "report",
+    seeds: int = 3,
+    seed: int = 0,
+    finetuning: Finetuning | None = None,
+    compensate: str | None = None,
+    run: str | Path | None = None,
     progress: Progress | None = None,
-) -> pd.DataFrame:  # fmt: skip
+) -> pd.DataFrame:
     """Evaluate a task under every cut of the orderings and of `seeds` random orders; one row per cut and metric.
 
     The columns are those of the contract; `drop` > 0 is worse, `ci_low` and `ci_high` bound it in 95 % of 1,000
@@ -65,14 +75,14 @@ def sweep(
     _check_compensation(compensate, ablation, finetuning)
     cells = plan(heads, task, orderings, budgets, seeds=seeds, seed=seed)
     tables: list[pd.DataFrame] = []
-    kept: dict[str, MaskedRun] = {}
+    kept: dict[str, MaskedEvaluation] = {}
     for way in [ablation] if compensate is None else [ablation, COMPENSATED]:
-        runs = _evaluate(heads, task, cells, way, split, finetuning, run, progress, seed)
-        table = _table(cells, runs, task, ablation=ablation, split=split, finetuning=finetuning, seed=seed)
+        evaluations = _evaluate(heads, task, cells, way, split, finetuning, run, progress, seed)
+        table = _table(cells, evaluations, task, ablation=ablation, split=split, finetuning=finetuning, seed=seed)
         tables.append(table if way == ablation else table.assign(strategy=table["strategy"] + SUFFIX))
-        kept |= {found.key: found for found in runs.values()}
+        kept |= {evaluation.key: evaluation for evaluation in evaluations.values()}
     if run is not None:
-        save_table(examples_table(list(kept.values())), run, "examples")
+        save_table(examples_table(kept.values()), run, "examples")
     return pd.concat(tables, ignore_index=True)
 
 
@@ -87,9 +97,16 @@ def _check_compensation(compensate: str | None, ablation: str, finetuning: Finet
 
 
 def _evaluate(
-    heads: Heads, task: Task, cells: list[Cell], ablation: str, split: str, finetuning: Finetuning | None,
-    folder: str | Path | None, progress: Progress | None, seed: int,
-) -> dict[Judged, MaskedRun]:  # fmt: skip
+    heads: Heads,
+    task: Task,
+    cells: list[Cell],
+    ablation: str,
+    split: str,
+    finetuning: Finetuning | None,
+    folder: str | Path | None,
+    progress: Progress | None,
+    seed: int,
+) -> dict[Judged, MaskedEvaluation]:
     """One evaluation per distinct mask, the full mask first; those that the folder holds are read."""
     labels: dict[Judged, str] = {(HeadMask.full(heads), None): "all heads"}
     for cell in cells:
@@ -97,51 +114,43 @@ def _evaluate(
     signature = task.signature()
     drawn = f"resample {seed}" if ablation == "resample" else ablation  # the seed says whose outputs are taken
     trained = {} if finetuning is None else {**finetuning.signature(), "batching": batching(task, finetuning.split)}
-    runs: dict[Judged, MaskedRun] = {}
-    means: Any = None
+
+    @functools.cache
+    def means() -> Any:
+        return heads.replacements("mean" if ablation == COMPENSATED else ablation, task.batches("select"), seed=seed)
+
+    def change(mask: HeadMask, how: Finetuning | None) -> contextlib.AbstractContextManager:
+        if how is not None:
+            return finetuned(heads, task, mask, how, ablation=ablation, means=means() if mask.removed else None)
+        if not mask.removed:
+            return contextlib.nullcontext()  # the baseline is the model as it is
+        return compensated(heads, mask, means()) if ablation == COMPENSATED else heads.masked(mask, ablation, means())
+
+    evaluations: dict[Judged, MaskedEvaluation] = {}
     for (mask, how), label in labels.items():
         if progress:
-            progress(len(runs), len(labels), label)
-        key = run_key(mask, drawn, split, signature if how is None else {**signature, **trained})
-        found = read_run(folder, key) if folder is not None else None
-        if found is None:
-            if mask.removed and means is None:
-                kept = "mean" if ablation == COMPENSATED else ablation
-                means = heads.replacements(kept, task.batches("select"), seed=seed)
-            with contextlib.nullcontext() if folder is None else task.keeping(folder, key):
-                found = _evaluate_one(heads, task, mask, how, ablation, means, split, key)
-            if folder is not None:
-                write_run(folder, found)
-        runs[mask, how] = found
+            progress(len(evaluations), len(labels), label)
+        key = evaluation_key(mask, drawn, split, signature if how is None else {**signature, **trained})
+        evaluations[mask, how] = evaluated(task, key, split, folder, functools.partial(change, mask, how))
     if progress:
-        progress(len(runs), len(labels), "done")
-    return runs
-
-
-def _evaluate_one(
-    heads: Heads, task: Task, mask: HeadMask, how: Finetuning | None, ablation: str, means: Any, split: str, key: str
-) -> MaskedRun:
-    start = time.perf_counter()
-    if how is not None:
-        with finetuned(heads, task, mask, how, ablation=ablation, means=means):
-            evaluation = task.evaluate(split)
-    elif mask.removed:
-        with compensated(heads, mask, means) if ablation == COMPENSATED else heads.masked(mask, ablation, means):
-            evaluation = task.evaluate(split)
-    else:
-        evaluation = task.evaluate(split)  # the baseline is the model as it is
-    return MaskedRun(key, evaluation.examples, time.perf_counter() - start)
+        progress(len(evaluations), len(labels), "done")
+    return evaluations
 
 
 def _table(
-    cells: list[Cell], runs: Mapping[Judged, MaskedRun], task: Task, *, ablation: str, split: str,
-    finetuning: Finetuning | None, seed: int,
-) -> pd.DataFrame:  # fmt: skip
+    cells: list[Cell],
+    evaluations: Mapping[Judged, MaskedEvaluation],
+    task: Task,
+    *,
+    ablation: str,
+    split: str,
+    finetuning: Finetuning | None,
+    seed: int,
+) -> pd.DataFrame:
     metrics = [metric(name) for name in task.metrics]
-    evaluations = list(runs.values())  # the full mask comes first
-    compared = paired_bootstrap(evaluations[0].examples, [run.examples for run in evaluations], metrics, seed=seed)
-    place = {mask: i for i, (mask, how) in enumerate(runs) if how == finetuning}
-    found = {mask: run for (mask, how), run in runs.items() if how == finetuning}
+    examples = [evaluation.examples for evaluation in evaluations.values()]  # the full mask comes first
+    compared = paired_bootstrap(examples[0], examples, metrics, seed=seed)
+    place = {mask: i for i, (mask, how) in enumerate(evaluations) if how == finetuning}
     rows = [
         {
             "strategy": cell.strategy,
@@ -153,13 +162,14 @@ def _table(
             "n_heads": cell.n_heads,
             "metric": measured.name,
             **compared.loc[(place[cell.mask], measured.name)].to_dict(),
-            "n_examples": len(found[cell.mask].examples),
+            "n_examples": len(evaluation.examples),
             "split": split,
-            "seconds": found[cell.mask].seconds,
-            "run": found[cell.mask].key,
+            "seconds": evaluation.seconds,
+            "run": evaluation.key,
             "removed": cell.mask.to_text() or "none",
         }
         for cell in cells
+        for evaluation in [evaluations[cell.mask, finetuning]]
         for measured in metrics
     ]
     table = pd.DataFrame(rows, columns=[*SWEEP_COLUMNS, "run", "removed"])

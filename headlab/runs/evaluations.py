@@ -21,15 +21,15 @@ _NOTE = b"headlab"
 
 
 @dataclass(frozen=True)
-class MaskedRun:
-    """One evaluation: `examples` has a row per example and the metrics' statistics as columns; `seconds` it took."""
+class MaskedEvaluation:
+    """A task under one mask: `examples` has a row per example and the statistics of metrics as columns."""
 
     key: str
     examples: pd.DataFrame
     seconds: float
 
 
-def run_key(mask: HeadMask, ablation: str, split: str, signature: Mapping[str, Any]) -> str:
+def evaluation_key(mask: HeadMask, ablation: str, split: str, signature: Mapping[str, Any]) -> str:
     """A name for one evaluation, 16 hexadecimal digits: equal where mask, ablation, split and signature are.
 
     The signature is the task's (model, data, seed ...), so that no other model's numbers are ever taken for these.
@@ -45,32 +45,34 @@ def run_key(mask: HeadMask, ablation: str, split: str, signature: Mapping[str, A
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def write_run(folder: str | Path, run: MaskedRun) -> Path:
+def write_evaluation(folder: str | Path, evaluation: MaskedEvaluation) -> Path:
     """Write `rows/<key>.parquet` of a run folder, whole or not at all; raises UsageError where that is impossible."""
-    table = pa.Table.from_pandas(run.examples.rename_axis("example").reset_index(), preserve_index=False)
-    note = json.dumps({"key": run.key, "seconds": run.seconds, "n_examples": len(run.examples)})
+    table = pa.Table.from_pandas(evaluation.examples.rename_axis("example").reset_index(), preserve_index=False)
+    note = json.dumps({"key": evaluation.key, "seconds": evaluation.seconds, "n_examples": len(evaluation.examples)})
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _NOTE: note.encode()})
-    return write_atomically(_path(folder, run.key), lambda path: pq.write_table(table, path))
+    return write_atomically(_path(folder, evaluation.key), lambda path: pq.write_table(table, path))
 
 
-def read_run(folder: str | Path, key: str) -> MaskedRun | None:
+def read_evaluation(folder: str | Path, key: str) -> MaskedEvaluation | None:
     """The finished evaluation of that key, or None where there is none or its file is damaged."""
     try:
         table = pq.read_table(_path(folder, key))
         note = json.loads((table.schema.metadata or {})[_NOTE])
         examples = table.to_pandas().set_index("example")
         whole = note["key"] == key and note["n_examples"] == len(examples)
-        return MaskedRun(key, examples, float(note["seconds"])) if whole else None
+        return MaskedEvaluation(key, examples, float(note["seconds"])) if whole else None
     except (OSError, ValueError, KeyError, pa.ArrowException):  # missing, cut short, or not written by headlab
         return None
 
 
-def examples_table(runs: Iterable[MaskedRun]) -> pd.DataFrame:
-    """The `examples` table: run key, example id and the sufficient statistics, one row per run and example."""
-    parts = [run.examples.rename_axis("example").reset_index() for run in runs]
-    keys = [run.key for run in runs]
-    return pd.concat([part.assign(run=key)[["run", *part.columns]] for key, part in zip(keys, parts, strict=True)],
-                     ignore_index=True)  # fmt: skip
+def examples_table(evaluations: Iterable[MaskedEvaluation]) -> pd.DataFrame:
+    """The `examples` table: key (column `run`), example id and the statistics, a row per evaluation and example."""
+    parts = []
+    for evaluation in evaluations:
+        part = evaluation.examples.rename_axis("example").reset_index()
+        part.insert(0, "run", evaluation.key)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
 
 
 def _path(folder: str | Path, key: str) -> Path:

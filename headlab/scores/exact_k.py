@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-import numpy as np
-
-from headlab.scores.gates.exact_k import COLD, HOT, ExactKGates
-from headlab.scores.gates.training import STEPS, WEIGHTS_RATE, Training, trained_gates
-
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
-    from headlab.scores import Progress
-    from headlab.tasks import Task
+from headlab.scores.context import ScoreContext
+from headlab.scores.gates.settings import COLD, HOT, GateScore
+from headlab.scores.score import Scores
 
 
-def score(
-    heads: Heads, task: Task, *, split: str = "select", seed: int = 0, steps: int = STEPS, keep: int | None = None,
-    train: str = "gates", learning_rate: float = 0.1, weights_rate: float = WEIGHTS_RATE, per_example: bool = False,
-    hot: float = HOT, cold: float = COLD, straight_through: bool = False, progress: Progress | None = None, **_: Any,
-) -> np.ndarray:  # fmt: skip
+@dataclass(frozen=True)
+class ExactK(GateScore):
     """Weights after training, (heads,), without unit: the `keep` largest are the subset that was learned.
 
     Without `keep` half of the heads stay. Gates are drawn by Gumbel soft top-K whose temperature falls from `hot` to
@@ -27,9 +18,24 @@ def score(
     them back. A closed gate is 0, so this is about zero ablation. Raises DataError where the split has no examples,
     UsageError for a `keep` that the model cannot have.
     """
-    n = len(heads.index)
-    gates = ExactKGates(n, max(1, n // 2) if keep is None else keep, hot=hot, cold=cold,
-                        straight_through=straight_through)  # fmt: skip
-    how = Training(steps, learning_rate, train, weights_rate, per_example, seed, split)
-    with trained_gates(heads, task, gates, np.ones(n, dtype=bool), how, progress) as learned:
-        return learned.worth
+
+    name = "exact_k"
+    title = "exact-k gate"
+    text = "Learned weight of the head among those that stay (Li et al. 2021); higher = more important."
+    definition = "w_h after training gates of which K are open on the task's mean loss"
+    source = "Li et al. 2021"
+
+    keep: int | None = None
+    hot: float = HOT
+    cold: float = COLD
+    straight_through: bool = False
+
+    def __call__(self, context: ScoreContext) -> Scores:
+        from headlab.scores.gates.exact_k import ExactKGates
+        from headlab.scores.gates.training import trained_gates
+
+        n = len(context.heads.index)
+        keep = max(1, n // 2) if self.keep is None else self.keep
+        gates = ExactKGates(n, keep, hot=self.hot, cold=self.cold, straight_through=self.straight_through)
+        with trained_gates(context.heads, context.task, gates, self.training(context), context.progress) as learned:
+            return Scores(learned.worth)

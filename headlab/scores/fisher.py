@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-import numpy as np
-
+from headlab.scores.context import ScoreContext
 from headlab.scores.measures.gradients import gate_gradients
-from headlab.scores.measures.losses import Mean
-
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
-    from headlab.scores import Progress
-    from headlab.tasks import Task
+from headlab.scores.measures.means import mean_over_examples
+from headlab.scores.score import Score, Scores
 
 
-def score(
-    heads: Heads, task: Task, *, split: str = "select", progress: Progress | None = None, **_: Any
-) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class Fisher(Score):
     """Mean over examples of (dL/dg_h)^2 at g = 1, (heads,), in squared units of the task's loss (Kwon et al. 2022).
 
     Squares are taken per example, never of a batch's sum. Beside it the standard error over examples. Raises
     DataError where the split has no examples, UnsupportedModelError where there are no gradients.
     """
-    mean = Mean()
-    for gradients in gate_gradients(heads, task, split, progress):
-        mean.add(gradients**2)
-    return mean.value, mean.error
+
+    name = "fisher"
+    title = "Fisher score"
+    text = "Mean squared gradient of an example's loss at the head's gate; higher = more important."
+    definition = "mean over examples of (dL/dg_h)^2 at g = 1"
+    source = "Kwon et al. 2022"
+    needs_gradients = True
+
+    def __call__(self, context: ScoreContext) -> Scores:
+        return mean_over_examples(context, lambda batch: gate_gradients(context, batch) ** 2, "gradients")

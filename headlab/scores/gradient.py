@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from headlab.scores.measures.gradients import gate_gradients, layer_norms, token_gradients
-from headlab.scores.measures.losses import Mean
-
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
-    from headlab.scores import Progress
-    from headlab.tasks import Task
-
-VARIANTS = {
-    "per-token": {"per_token": True},
-    "layer-normalised": {"layer_normalised": True},
-}
+from headlab.scores.context import ScoreContext
+from headlab.scores.measures.gradients import gate_gradients, token_gradients
+from headlab.scores.measures.means import mean_over_examples
+from headlab.scores.score import Score, Scores
 
 
-def score(
-    heads: Heads, task: Task, *, split: str = "select", per_token: bool = False, layer_normalised: bool = False,
-    progress: Progress | None = None, **_: Any,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+@dataclass(frozen=True)
+class Gradient(Score):
     """I_h = mean over examples of |dL/dg_h| at g = 1, (heads,), in the units of the task's loss.
 
     The absolute value is taken per example, as in the paper's formula; `per_token` takes it per token and averages
@@ -35,13 +25,35 @@ def score(
     (`gradient_signed` does). Beside it the standard error over examples (under `layer_normalised` with the norm taken
     as known). Raises DataError where the split has no examples, UnsupportedModelError where there are no gradients.
     """
-    mean = Mean()
-    if per_token:
-        for sums, tokens in token_gradients(heads, task, split, progress):
-            mean.add(sums, tokens)
-    else:
-        for gradients in gate_gradients(heads, task, split, progress):
-            mean.add(np.abs(gradients))
-    value, error = mean.value, mean.error
-    norm = layer_norms(value, heads.index) if layer_normalised else 1.0
-    return value / norm, error / norm
+
+    name = "gradient"
+    title = "gradient score"
+    unit = "loss per gate"
+    text = (
+        "Mean absolute gradient of an example's loss with respect to the head's gate (Michel et al. 2019); "
+        "higher = more important."
+    )
+    definition = "mean over examples of |dL/dg_h| at g = 1"
+    source = "Michel et al. 2019"
+    variants = {"per-token": {"per_token": True}, "layer-normalised": {"layer_normalised": True}}
+    needs_gradients = True
+
+    per_token: bool = False
+    layer_normalised: bool = False
+
+    def __call__(self, context: ScoreContext) -> Scores:
+        if self.per_token:
+            from headlab.attention.change.output_gradients import require_projections
+
+            require_projections(context.heads.subject, "given gradients token by token")
+            found = mean_over_examples(context, lambda batch: token_gradients(context, batch), "gradients")
+        else:
+            found = mean_over_examples(context, lambda batch: np.abs(gate_gradients(context, batch)), "gradients")
+        if not self.layer_normalised:
+            return found
+        import pandas as pd
+
+        squares = pd.Series(found.values**2, index=context.heads.index)
+        norms = np.sqrt(squares.groupby(level=["kind", "layer"]).transform("sum").to_numpy())
+        norms = np.where(norms > 0, norms, 1.0)
+        return Scores(found.values / norms, found.errors / norms)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-import numpy as np
-
+from headlab.scores.context import ScoreContext
 from headlab.scores.measures.gradients import gate_gradients
-from headlab.scores.measures.losses import Mean
-
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
-    from headlab.scores import Progress
-    from headlab.tasks import Task
+from headlab.scores.measures.means import mean_over_examples
+from headlab.scores.score import Score, Scores
 
 
-def score(
-    heads: Heads, task: Task, *, split: str = "select", progress: Progress | None = None, **_: Any
-) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class SignedGradient(Score):
     """Mean over examples of -dL/dg_h at g = 1, (heads,), in the units of the task's loss.
 
     To first order it is the rise of the mean loss when the head is set to zero, where `gradient` has its mean size.
     Beside it the standard error over examples. Raises DataError where the split has no examples,
     UnsupportedModelError where there are no gradients.
     """
-    mean = Mean()
-    for gradients in gate_gradients(heads, task, split, progress):
-        mean.add(-gradients)
-    return mean.value, mean.error
+
+    name = "gradient_signed"
+    title = "signed gradient score"
+    unit = "loss per gate"
+    text = "Mean of minus the loss's gradient at the head's gate: below 0 the loss falls as the head goes."
+    definition = "mean over examples of -dL/dg_h at g = 1"
+    needs_gradients = True
+
+    def __call__(self, context: ScoreContext) -> Scores:
+        return mean_over_examples(context, lambda batch: -gate_gradients(context, batch), "gradients")

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import warnings
+from dataclasses import dataclass
 
-import numpy as np
-
-from headlab.scores.gates.hard_concrete import HardConcreteGates
-from headlab.scores.gates.training import (
-    LEARNING_RATE,
-    STEPS,
-    WEIGHTS_RATE,
-    Training,
-    break_even,
-    trained_gates,
-    warn_if_closed,
-)
-
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
-    from headlab.scores import Progress
-    from headlab.tasks import Task
+from headlab.scores.context import ScoreContext
+from headlab.scores.gates.settings import GateScore
+from headlab.scores.score import Scores
 
 
-def score(
-    heads: Heads, task: Task, *, split: str = "select", seed: int = 0, steps: int = STEPS,
-    penalty: float | None = None, train: str = "gates", learning_rate: float = LEARNING_RATE,
-    weights_rate: float = WEIGHTS_RATE, per_example: bool = False, progress: Progress | None = None, **_: Any,
-) -> np.ndarray:  # fmt: skip
+@dataclass(frozen=True)
+class HardConcrete(GateScore):
     """P(open) of every gate after training, (heads,), 0 to 1.
 
     The loss is the task's mean loss plus `penalty` times the expected number of open gates (constants of Voita's
@@ -36,10 +20,24 @@ def score(
     is about zero ablation. One penalty gives one trade-off: `headlab.pruning.ladder` climbs through several. Where
     every gate closes, a warning says so. Raises DataError where the split has no examples.
     """
-    how = Training(steps, learning_rate, train, weights_rate, per_example, seed, split)
-    how.check()
-    price = break_even(heads, task, split) if penalty is None else penalty
-    free = np.ones(len(heads.index), dtype=bool)
-    with trained_gates(heads, task, HardConcreteGates(len(free), price), free, how, progress) as learned:
-        warn_if_closed(learned, f"Take a penalty below {price:.3g}.")
-        return learned.worth
+
+    name = "hard_concrete"
+    title = "hard-concrete gate"
+    text = "How open the learned gate of the head is (Voita et al. 2019); higher = more important."
+    definition = "P(g_h > 0) after training gates on mean L + penalty * expected number of open gates"
+    source = "Voita et al. 2019; Louizos et al. 2018"
+
+    penalty: float | None = None
+
+    def __call__(self, context: ScoreContext) -> Scores:
+        from headlab.scores.gates.hard_concrete import HardConcreteGates, break_even
+        from headlab.scores.gates.training import trained_gates
+
+        how = self.training(context)
+        how.check()
+        penalty = break_even(context.heads, context.task, context.split) if self.penalty is None else self.penalty
+        gates = HardConcreteGates(len(context.heads.index), penalty)
+        with trained_gates(context.heads, context.task, gates, how, context.progress) as learned:
+            if learned.n_open == 0:  # a result, but seldom the one that was wanted
+                warnings.warn(f"Every gate closed. Take a penalty below {penalty:.3g}.", stacklevel=3)
+            return Scores(learned.worth)

@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import pandas as pd
+from dataclasses import dataclass
 
 from headlab.base.errors import UnsupportedModelError
-from headlab.scores.measures.losses import batches_of
-
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
-    from headlab.scores import Progress
-    from headlab.tasks import Task
-
-VARIANTS = {"layer-normalised": {"layer_normalised": True}}
+from headlab.scores.context import ScoreContext
+from headlab.scores.score import Score, Scores
 
 
-def score(
-    heads: Heads, task: Task, *, split: str = "select", layer_normalised: bool = False,
-    table: pd.DataFrame | None = None, progress: Progress | None = None, **_: Any,
-) -> np.ndarray:  # fmt: skip
+@dataclass(frozen=True)
+class OutputNorm(Score):
     """Mean over real tokens of ||z_h W_h||, (heads,), in units of the residual stream: the statistic `output_norm`.
 
     `layer_normalised` divides by the mean over the heads of the layer, since streams grow with depth. With a head
-    `table` the column is taken from it. It needs no loss. Raises DataError where the split has no examples,
+    table the column is taken from it. It needs no loss. Raises DataError where the split has no examples,
     UnsupportedModelError where a layer's projection is not one plain matrix.
     """
-    if table is None or "output_norm" not in table.columns:
-        heads._need_gates("weighed")
-        n_examples = len(task.split(split))
-        if progress:
-            progress(0, n_examples, "norms of outputs")
-        table = heads.observe(batches_of(task, split), statistics=["output_norm"])
-        if progress:
-            progress(n_examples, n_examples, "norms of outputs")
-    norms = table["output_norm"].reindex(heads.index)
-    if norms.isna().all():
-        raise UnsupportedModelError("The output projections are not plain matrices, so that what a head adds is "
-                                    "unknown.", "Use another score with this model, such as ablation.")  # fmt: skip
-    if layer_normalised:
-        norms = norms / norms.groupby(level=["kind", "layer"]).transform("mean")
-    return norms.to_numpy(dtype=float)
+
+    name = "output_norm"
+    title = "output norm score"
+    text = "Mean norm of what the head adds; higher = more important."
+    definition = "mean over real tokens of ||z_h W_h||"
+    source = "arXiv 2504.03889 (average head output norm)"
+    variants = {"layer-normalised": {"layer_normalised": True}}
+    uses_table = True
+
+    layer_normalised: bool = False
+
+    def __call__(self, context: ScoreContext) -> Scores:
+        heads, table = context.heads, context.table
+        if table is None or "output_norm" not in table.columns:
+            heads.subject.need_gates("weighed")
+            steps = context.steps(context.n_examples, "norms of outputs")
+            steps(0)
+            table = heads.observe(context.batches(), statistics=["output_norm"])
+            steps(context.n_examples)
+        norms = table["output_norm"].reindex(heads.index)
+        if norms.isna().all():
+            raise UnsupportedModelError(
+                "The output projections are not plain matrices, so that what a head adds is unknown.",
+                "Use another score with this model, such as ablation.",
+            )
+        if self.layer_normalised:
+            norms = norms / norms.groupby(level=["kind", "layer"]).transform("mean")
+        return Scores(norms.to_numpy(dtype=float))

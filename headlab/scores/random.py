@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
-    from headlab.tasks import Task
+from headlab.scores.context import ScoreContext
+from headlab.scores.score import Score, Scores
 
 
-def score(heads: Heads, task: Task, *, seed: int = 0, **_: Any) -> np.ndarray:
+@dataclass(frozen=True)
+class Random(Score):
     """A random permutation of 0 .. heads - 1, (heads,); it depends on the seed and the number of heads alone."""
-    return np.random.default_rng(seed).permutation(len(heads.index)).astype(float)
+
+    name = "random"
+    title = "random score"
+    text = "Random numbers: the control order."
+    definition = "a random permutation of 0 .. heads - 1"
+    source = "Budhraja et al. 2020"
+
+    def __call__(self, context: ScoreContext) -> Scores:
+        return Scores(np.random.default_rng(context.seed).permutation(len(context.heads.index)).astype(float))

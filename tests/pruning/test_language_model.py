@@ -17,7 +17,7 @@ from headlab.attention.heads import Heads
 from headlab.base.masks import HeadMask
 from headlab.pruning.orderings import order
 from headlab.pruning.sweep import sweep
-from headlab.runs.evaluations import read_run
+from headlab.runs.evaluations import read_evaluation
 from headlab.scores import score
 from headlab.tasks.lm import TASK as LanguageModelling
 from headlab.tasks.minimal_pairs import TASK as MinimalPairs
@@ -99,5 +99,5 @@ def test_sweep_reports_the_metrics_that_the_task_itself_gives_under_the_mask(tas
         for name, value in by_hand.values.items():
             assert rows.loc[name, "value"] == pytest.approx(value, rel=1e-9)
             assert rows.loc[name, "ci_low"] <= rows.loc[name, "drop"] <= rows.loc[name, "ci_high"]
-        stored = read_run(tmp_path / "run", rows["run"].iloc[0])
+        stored = read_evaluation(tmp_path / "run", rows["run"].iloc[0])
         np.testing.assert_allclose(stored.examples.to_numpy(), by_hand.examples.to_numpy(), rtol=1e-9)

@@ -15,7 +15,8 @@ from headlab.attention.heads import Heads
 from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import HeadMask
 from headlab.metrics import metric
-from headlab.pruning.areas import curve_areas, effect_correlation, rank_stability
+from headlab.pruning.agreement import effect_correlation, rank_stability
+from headlab.pruning.areas import curve_areas
 from headlab.pruning.compensation import compensated, folded_biases
 from headlab.pruning.layerwise import one_head_per_layer, require_enough, single_heads
 from headlab.pruning.orderings import order

@@ -16,7 +16,7 @@ from headlab.base.errors import HeadlabError, UsageError
 from headlab.base.masks import HeadMask
 from headlab.pruning.orderings import order
 from headlab.pruning.sweep import sweep
-from headlab.runs.evaluations import read_run, run_key
+from headlab.runs.evaluations import evaluation_key, read_evaluation
 from headlab.runs.tables import SWEEP_COLUMNS, load_table, save_table
 from headlab.scores import score
 from tests.support.killed_sweep import run_sweep
@@ -219,8 +219,10 @@ def test_rows_of_other_data_splits_and_ablations_are_not_taken(tmp_path):
     other_heads, other = planted(n=90)
     sweep(other_heads, other, ordering, [3], seeds=1, run=tmp_path)
     assert other.evaluations == 3
-    assert read_run(tmp_path, run_key(HeadMask.full(heads), "zero", "report", task.signature())) is not None
-    assert read_run(tmp_path, "0" * 16) is None
+    assert (
+        read_evaluation(tmp_path, evaluation_key(HeadMask.full(heads), "zero", "report", task.signature())) is not None
+    )
+    assert read_evaluation(tmp_path, "0" * 16) is None
 
 
 def test_the_model_is_as_before():

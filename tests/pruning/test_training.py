@@ -21,7 +21,8 @@ from headlab.pruning.ladder import ladder
 from headlab.pruning.training import Finetuning, finetuned
 from headlab.report import figures
 from headlab.runs.tables import SWEEP_COLUMNS, load_table
-from headlab.scores.gates.training import Training, by_layer
+from headlab.scores.gates.settings import Training
+from headlab.scores.gates.training import by_layer
 from tests.support.killed_ladder import LEVELS, STEPS, climb_ladder
 from tests.support.planted_seven import HEADS, planted
 

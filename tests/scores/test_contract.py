@@ -9,13 +9,13 @@ import torch
 
 from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import HeadMask
-from headlab.scores import SCORES, score, standard_errors, variants
+from headlab.scores import SCORES, score, standard_errors
 from tests.support.tiny_tasks import SHAPES, tiny
 
 QUICK = {"shapley": {"permutations": 2, "exact": False}, "hard_concrete": {"steps": 4}, "exact_k": {"steps": 4}}
 NAMES = [name for name in SCORES.names() if name != "label"] + ["label:previous_token"]
 SLOW = [f"{name}:{ablation}" for name in ("greedy_ablation", "shapley") for ablation in ("zero", "resample", "uniform")]
-EVERY = [*NAMES, *(f"{name}:{suffix}" for name in SCORES.names() for suffix in variants(name))]
+EVERY = [*NAMES, *(f"{name}:{suffix}" for name in SCORES.names() for suffix in SCORES.load(name).variants)]
 # What is left out runs the same code as ablation many times over, or needs more examples than are here.
 EVERY = [name for name in EVERY if name not in SLOW and not name.endswith(":race")]
 ORDERED = ("shapley", "hard_concrete", "exact_k", "greedy_ablation", "gradient_iterated")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from headlab.base.masks import HeadMask
 from headlab.scores import score
 from headlab.scores.gates import training as gates
 from headlab.scores.gates.exact_k import ExactKGates, soft_top_k, top_k
-from headlab.scores.gates.hard_concrete import HardConcreteGates, p_one, p_open, resting, sample
+from headlab.scores.gates.hard_concrete import HardConcreteGates, break_even, p_one, p_open, resting, sample
 from tests.support.planted_seven import HEADS, NAMES, planted
+from tests.support.reference import make_batch, random_text
 from tests.support.tiny_tasks import tiny
 
 
@@ -128,7 +130,7 @@ def test_every_draw_opens_k_gates_in_all(straight_through, share):
 def test_training_keeps_exactly_k(k, seed):
     heads, task = planted(n=60)
     made = ExactKGates(7, k)
-    with gates.trained_gates(heads, task, made, np.ones(7, bool), gates.Training(steps=5, seed=seed)) as learned:
+    with gates.trained_gates(heads, task, made, gates.Training(steps=5, seed=seed)) as learned:
         assert learned.n_open == k == len(learned.mask(heads).kept)
 
 
@@ -193,20 +195,18 @@ def test_weights_trained_along_come_back_bit_for_bit():
     heads, task = tiny("classifier")
     before = state_of(heads.model)
     how, made = gates.Training(steps=3, train="all", weights_rate=1e-3), HardConcreteGates(heads.n_heads, 0.01)
-    with pytest.raises(KeyError), gates.trained_gates(heads, task, made, np.ones(heads.n_heads, bool), how):
+    with pytest.raises(KeyError), gates.trained_gates(heads, task, made, how):
         assert not all(map(torch.equal, state_of(heads.model)[0], before[0]))
         raise KeyError
     assert same_state(state_of(heads.model), before)
 
 
 def test_rows_of_one_example_share_their_gates():
-    class Rows:
-        examples = (4, 4, 9, 7, 7)
-
+    rows = replace(make_batch([random_text(4, seed, separators=False) for seed in range(5)]), examples=(4, 4, 9, 7, 7))
     drawn = torch.arange(6.0).reshape(3, 2)
-    assert gates._by_row(drawn, Rows()).tolist() == [[0, 1], [0, 1], [2, 3], [4, 5], [4, 5]]
-    assert gates._by_row(drawn[0], Rows()).tolist() == [0, 1]
-    assert gates._everywhere(drawn, np.array([True, False, True]))[1].tolist() == [2, 1, 3]
+    assert drawn[rows.owners].tolist() == [[0, 1], [0, 1], [2, 3], [4, 5], [4, 5]]
+    assert rows.sum_by_example(drawn[rows.owners]).tolist() == [[0, 2], [2, 3], [8, 10]]
+    assert gates.among_all(drawn, np.array([True, False, True]))[1].tolist() == [2, 1, 3]
 
 
 # Planted heads
@@ -223,9 +223,7 @@ def test_without_a_price_only_harm_and_noise_close():
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_small_price_keeps_what_is_useful_and_closes_what_is_not(seed):
     heads, task = planted(n=400)
-    with gates.trained_gates(
-        heads, task, HardConcreteGates(7, 0.01), np.ones(7, bool), gates.Training(steps=300, seed=seed)
-    ) as learned:
+    with gates.trained_gates(heads, task, HardConcreteGates(7, 0.01), gates.Training(steps=300, seed=seed)) as learned:
         kept = by_name(learned.keep)
         assert kept["useful"] and kept["const"] and (kept["redA"] or kept["redB"])
         assert not (kept["dead"] or kept["harmful"] or kept["noise"])
@@ -250,7 +248,7 @@ def test_draws_depend_on_the_seed_and_on_nothing_else():
 
 def test_the_break_even_price_is_the_rise_over_the_number_of_heads():
     heads, task = planted()
-    assert gates.break_even(heads, task, "all") == pytest.approx((1.5966 - 0.0096) / 7, abs=1e-4)
+    assert break_even(heads, task, "all") == pytest.approx((1.5966 - 0.0096) / 7, abs=1e-4)
 
 
 # What cannot be
@@ -297,7 +295,7 @@ def test_a_loss_that_is_no_number_is_passed_over_or_refused():
 
     task.losses = sometimes
     made = HardConcreteGates(7, 0.01)
-    with gates.trained_gates(heads, task, made, np.ones(7, bool), gates.Training(steps=10)) as learned:
+    with gates.trained_gates(heads, task, made, gates.Training(steps=10)) as learned:
         assert np.isnan(learned.losses).tolist() == [True, False] * 5
         assert np.isfinite(learned.worth).all()
     task.losses = lambda model, batch: whole(model, batch) * float("nan")
@@ -310,7 +308,7 @@ def test_only_the_kinds_asked_for_get_gates():
     free = gates.gated_heads(heads, ["cross"])
     assert free.tolist() == [kind == "cross" for kind, _, _ in heads.index]
     made = HardConcreteGates(int(free.sum()), 100.0)
-    with gates.trained_gates(heads, task, made, free, gates.Training(steps=30)) as learned:
+    with gates.trained_gates(heads, task, made, gates.Training(steps=30), free=free) as learned:
         assert learned.n_open == 0 and {head.kind for head in learned.mask(heads).removed} == {"cross"}
         assert np.isnan(learned.worth).tolist() == (~free).tolist()
     with pytest.raises(UsageError, match="no heads of the kind cross"):

@@ -1,8 +1,8 @@
-"""Names of scores with their variants: what is known before torch and a model are loaded."""
+"""Names of scores with their variants, and what is known of scores before torch and a model are loaded."""
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import subprocess
 import sys
 
@@ -10,8 +10,7 @@ import pytest
 
 from headlab.base.errors import UsageError
 from headlab.cli.list_names import entries
-from headlab.scores import SCORES, require_score, variants
-from headlab.scores._names import settings_of
+from headlab.scores import SCORES, make_score
 
 GOOD = {
     "gradient": {},
@@ -27,29 +26,34 @@ BAD = {"gradiant": "gradient", "gradient:per-tokens": "per-token", "random:mean"
 
 @pytest.mark.parametrize(("name", "settings"), GOOD.items())
 def test_names_that_score_takes_are_known_beforehand(name, settings):
-    require_score(name)
-    assert settings_of(*name.partition(":")[::2]) == settings
+    made = make_score(name)
+    assert made == SCORES.load(name.partition(":")[0])(**settings)
 
 
 @pytest.mark.parametrize(("name", "said"), BAD.items())
 def test_other_names_answer_with_what_there_is(name, said):
     with pytest.raises(UsageError) as caught:
-        require_score(name)
+        make_score(name)
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [name for name in SCORES.names() if variants(name)])
-def test_what_a_variant_sets_is_a_setting_of_the_score(name):
-    taken = inspect.signature(SCORES.load(name).score).parameters
-    for settings in variants(name).values():
-        assert settings and set(settings) <= set(taken)
+@pytest.mark.parametrize("name", SCORES.names())
+def test_every_score_says_what_it_is(name):
+    kind = SCORES.load(name)
+    assert kind.name == name and kind.title and kind.text.endswith(".") and kind.definition
+    assert dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen
+    for settings in kind.variants.values():
+        assert settings and set(settings) <= set(kind.settings())
 
 
-def test_names_are_read_without_torch():
-    code = ("import sys; from headlab.scores import require_score, variants; require_score('ablation:mean'); "
-            "print('torch' in sys.modules)")  # fmt: skip
+def test_scores_are_read_without_torch():
+    code = (
+        "import sys; from headlab.scores import SCORES, make_score; make_score('ablation:mean'); "
+        "[SCORES.load(name) for name in SCORES.names()]; "
+        "print([name for name in ('torch', 'transformers', 'matplotlib', 'scipy', 'pandas') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "False", done.stderr
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
 def test_the_list_names_the_variants_and_the_file():

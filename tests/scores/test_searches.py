@@ -10,7 +10,7 @@ from headlab.attention.heads import Heads
 from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import HeadMask
 from headlab.scores import score, standard_errors
-from headlab.scores.measures.searches import _interval, _rounds
+from headlab.scores.measures.searches import interval, rounds
 from tests.support.engine_models import RandomTask, tiny_bert
 
 
@@ -77,17 +77,17 @@ def test_the_interval_covers_the_mean_of_all_examples_as_often_as_it_says():
         predicted = rng.normal(size=(5, 64))
         rises = 0.3 + 1.7 * predicted + rng.normal(size=(5, 64))
         seen = rng.permutation(64)[:16]
-        middle, half = _interval(rises[:, seen], predicted, seen, 0.1)
+        middle, half = interval(rises[:, seen], predicted, seen, 0.1)
         inside.append(np.abs(middle - rises.mean(axis=1)) <= half)
     assert np.mean(inside) == pytest.approx(0.9, abs=0.025)
     line = 2 - 3 * predicted  # what the prediction explains wholly is known wholly
-    middle, half = _interval(line[:, seen], predicted, seen, 0.1)
+    middle, half = interval(line[:, seen], predicted, seen, 0.1)
     np.testing.assert_allclose(middle, line.mean(axis=1))
     np.testing.assert_allclose(half, 0, atol=1e-9)
 
 
 def test_rounds_double_and_end_with_all_examples():
-    assert _rounds(32) == [4, 8, 16, 32] and _rounds(200) == [25, 50, 100, 200] and _rounds(33) == [4, 8, 16, 32, 33]
+    assert rounds(32) == [4, 8, 16, 32] and rounds(200) == [25, 50, 100, 200] and rounds(33) == [4, 8, 16, 32, 33]
 
 
 def test_what_cannot_be_searched_is_refused():

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from headlab.pruning.ladder import Ladder, ladder
-from headlab.scores.gates.training import Training
+from headlab.scores.gates.settings import Training
 from tests.support.planted_seven import PlantedTask, SevenHeads, planted
 
 LEVELS = (0.0, 0.02, 0.2)

@@ -16,7 +16,7 @@ from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import HeadMask
 from headlab.metrics import metric
 from headlab.pruning.orderings import order
-from headlab.pruning.significance import _weights, paired_bootstrap
+from headlab.pruning.significance import drawn_counts, paired_bootstrap
 from headlab.pruning.sweep import sweep
 from headlab.scores import score
 from headlab.tasks import task, translation
@@ -177,13 +177,13 @@ def random_sentences(rng: np.random.Generator, n: int) -> list[str]:
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
 def test_a_bootstrap_resample_scores_as_sacrebleu_scores_its_sentences(name):
-    from headlab.metrics.overlap import Overlap
+    from headlab.metrics._overlap import Overlap
 
     rng = np.random.default_rng(1)
     scorer = {"bleu": sacrebleu.BLEU, "chrf": sacrebleu.CHRF, "ter": sacrebleu.TER}[name]()
     references, good = random_sentences(rng, 30), random_sentences(rng, 30)
     columns = Overlap([name]).columns(good, [(text,) for text in references])
-    for weights in next(iter(_weights(30, 20, seed=0))):
+    for weights in next(iter(drawn_counts(30, 20, seed=0))):
         drawn = [place for place, times in enumerate(weights.astype(int)) for _ in range(times)]
         sums = {column: weights @ values for column, values in columns.items()}
         expected = scorer.corpus_score([good[i] for i in drawn], [[references[i] for i in drawn]]).score
@@ -195,7 +195,7 @@ def test_the_paired_bootstrap_agrees_with_sacrebleus_own():
     import pandas as pd
     from sacrebleu.significance import PairedTest
 
-    from headlab.metrics.overlap import Overlap
+    from headlab.metrics._overlap import Overlap
 
     rng = np.random.default_rng(2)
     references, worse = random_sentences(rng, 60), random_sentences(rng, 60)

@@ -55,6 +55,17 @@ class Batch:
         """Source, and target where there is one."""
         return (self.source,) if self.target is None else (self.source, self.target)
 
+    @property
+    def owners(self) -> Tensor:
+        """For each row the place of its example among those of the batch, (rows,); rows without examples own theirs."""
+        place = {example: i for i, example in enumerate(dict.fromkeys(self.examples))}
+        return torch.tensor([place[example] for example in self.examples] if place else range(len(self)))
+
+    def sum_by_example(self, rows: Tensor) -> Tensor:
+        """(rows, ...) added up over the rows of each example: (examples, ...), as they first appear in `examples`."""
+        owners = self.owners.to(rows.device)
+        return rows.new_zeros((int(owners.max()) + 1, *rows.shape[1:])).index_add(0, owners, rows)
+
     def to(self, device: torch.device | str) -> Batch:
         """The same batch with every tensor on another device."""
         return self._map(lambda tensor: tensor.to(device))

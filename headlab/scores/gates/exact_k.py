@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from headlab.base.errors import UsageError
+from headlab.scores.gates.gates import Gates
+from headlab.scores.gates.settings import COLD, HOT
 
-HOT, COLD = 1.0, 0.01  # temperatures at the first and last step; the paper's 1,000 to 1e-8 wants 25,000 steps
+if TYPE_CHECKING:
+    from headlab.attention.heads import Heads
+    from headlab.tasks import Task
+
+SHARES = (0.8, 0.6, 0.4, 0.2)  # of the heads that stay, from rung to rung of a ladder
 _TINY = torch.finfo(torch.float64).tiny
 
 
@@ -31,25 +39,28 @@ def top_k(weights: Tensor, k: int) -> Tensor:
     return torch.zeros_like(weights).scatter(-1, chosen, 1.0)
 
 
-class ExactKGates:
+class ExactKGates(Gates):
     """Exactly `k` open gates; with `straight_through` each step sees hard gates and the gradient of the soft ones."""
 
     name = "exact_k"
+    level_name = "keep"
 
     def __init__(
-        self, n_heads: int, k: int, *, hot: float = HOT, cold: float = COLD, straight_through: bool = False
+        self, n_heads: int, k: float, *, hot: float = HOT, cold: float = COLD, straight_through: bool = False
     ) -> None:
-        if not 1 <= k <= n_heads or k != int(k):
-            raise UsageError(f"{k} of {n_heads} heads cannot be kept.", f"Keep 1 to {n_heads} heads.")
+        if not float(k).is_integer():
+            raise UsageError(f"{k} heads cannot be kept.", "Give a whole number.")
+        if not 1 <= k <= n_heads:
+            raise UsageError(f"{k:g} of {n_heads} heads cannot be kept.", f"Keep 1 to {n_heads} heads.")
         if not 0 < cold <= hot:
             raise UsageError(f"Temperatures cannot go from {hot} to {cold}.", "Let them fall, and stay above 0.")
         self.k, self.hot, self.cold, self.straight_through = int(k), hot, cold, straight_through
         self.weights = torch.zeros(n_heads, dtype=torch.float64, requires_grad=True)
 
-    @property
-    def level(self) -> float:
-        """What tells one rung of a ladder from another: K."""
-        return self.k
+    @classmethod
+    def default_levels(cls, heads: Heads, task: Task, split: str, free: np.ndarray) -> list[float]:
+        """Shares of the heads that have a gate."""
+        return [float(max(1, round(share * int(free.sum())))) for share in SHARES]
 
     def draw(self, shape: tuple[int, ...], share: float, generator: torch.Generator) -> Tensor:
         """Gates of the step at `share` (0 to 1) of the training, `shape` ending in (heads,)."""
@@ -58,10 +69,6 @@ class ExactKGates:
         perturbed = self.weights - (-uniform.log()).clamp(min=_TINY).log()  # Gumbel noise
         soft = soft_top_k(perturbed, self.k, temperature)
         return top_k(perturbed.detach(), self.k) + soft - soft.detach() if self.straight_through else soft
-
-    def cost(self) -> Tensor:
-        """Nothing: the number of open gates is fixed."""
-        return self.weights.new_zeros(())
 
     def resting(self) -> Tensor:
         """Gates without noise, (heads,): exactly K are 1."""

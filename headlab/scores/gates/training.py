@@ -3,71 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from headlab.attention.reach.seam import frozen
 from headlab.base.errors import DataError, UsageError, unknown_name
-from headlab.base.masks import KINDS, HeadMask
-from headlab.models.state import evaluating, frozen
-from headlab.scores.gates.weights import in_seeded_order, load_batches, require_steps, trainable, weights_restored
+from headlab.base.masks import KINDS, HeadMask, LayerKey
+from headlab.scores.gates.gates import Gates
+from headlab.scores.gates.settings import Training
+from headlab.scores.measures.stepping import take_steps, trainable, weights_restored
+from headlab.tasks.running.batches import batches_of
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
+    from headlab.base.progress import Progress
     from headlab.models.texts.batch import Batch
     from headlab.tasks import Task
-
-STEPS = 200
-LEARNING_RATE = 0.1  # of the gates
-WEIGHTS_RATE = 2e-5  # of the model's own weights, where they are trained along
-TRAIN = ("gates", "all")
-Progress = Callable[[int, int, str], None]
-
-
-class Gates(Protocol):
-    """A distribution of gates with one trainable number per head."""
-
-    name: str
-    weights: Tensor  # (heads,), float64
-
-    @property
-    def level(self) -> float: ...
-    def draw(self, shape: tuple[int, ...], share: float, generator: torch.Generator) -> Tensor: ...
-    def cost(self) -> Tensor: ...
-    def resting(self) -> Tensor: ...
-    def keep(self) -> np.ndarray: ...
-    def worth(self) -> np.ndarray: ...
-
-
-@dataclass(frozen=True)
-class Training:
-    """How gates are trained. `train`: "gates" (weights frozen) or "all" (weights too, at `weights_rate`).
-
-    Gates are drawn once for each batch, as in Voita's code, or with `per_example` anew for every example of it, which
-    makes the gradient less noisy at the same cost.
-    """
-
-    steps: int = STEPS
-    learning_rate: float = LEARNING_RATE
-    train: str = "gates"
-    weights_rate: float = WEIGHTS_RATE
-    per_example: bool = False
-    seed: int = 0
-    split: str = "select"
-
-    def check(self) -> None:
-        """Raise UsageError for values that cannot be."""
-        require_steps(self.steps)
-        if self.train not in TRAIN:
-            raise unknown_name("choice of what to train", self.train, TRAIN)
-        for name in ("learning_rate", "weights_rate"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise UsageError(f"{name} = {getattr(self, name)} is out of range.", "Give a number above 0.")
 
 
 @dataclass(frozen=True)
@@ -89,10 +45,18 @@ class LearnedGates:
         return kept
 
     @property
+    def weights(self) -> np.ndarray:
+        """The trained number of each head; NaN for heads without a gate."""
+        return self._among_all(self.gates.weights.detach().numpy())
+
+    @property
     def worth(self) -> np.ndarray:
         """P(open), or the learned weight; NaN for heads without a gate."""
+        return self._among_all(self.gates.worth())
+
+    def _among_all(self, values: np.ndarray) -> np.ndarray:
         found = np.full(len(self.free), np.nan)
-        found[self.free] = self.gates.worth()
+        found[self.free] = values
         return found
 
     @property
@@ -105,91 +69,74 @@ class LearnedGates:
         gone = [head for head, kept in zip(like.index, self.keep, strict=True) if not kept]
         return HeadMask.removing(gone, like=like)
 
-    def resting(self, like: Heads) -> dict[tuple[str, int], Tensor]:
+    def resting(self, like: Heads) -> dict[LayerKey, Tensor]:
         """The gates without noise, for `like.gate_context`."""
-        return by_layer(like, _everywhere(self.gates.resting().detach(), self.free))
+        return by_layer(like, among_all(self.gates.resting().detach(), self.free))
 
 
 def gated_heads(heads: Heads, kinds: Iterable[str] | None) -> np.ndarray:
     """Which heads get a gate, (heads,) bool: all, or those of some kinds; UsageError where the model has none."""
-    wanted = None if kinds is None else set(kinds)
-    for kind in wanted or ():
+    chosen = None if kinds is None else set(kinds)
+    for kind in chosen or ():
         if kind not in KINDS:
             raise unknown_name("kind of attention", kind, KINDS)
-    free = np.array([wanted is None or kind in wanted for kind, _, _ in heads.index])
+    free = np.array([chosen is None or kind in chosen for kind, _, _ in heads.index])
     if not free.any():
-        there = ", ".join(sorted({kind for kind, _, _ in heads.index}))
-        raise UsageError(f"The model has no heads of the kind {'+'.join(sorted(wanted or ()))}.", f"It has {there}.")
+        present = ", ".join(sorted({kind for kind, _, _ in heads.index}))
+        raise UsageError(f"The model has no heads of the kind {'+'.join(sorted(chosen or ()))}.", f"It has {present}.")
     return free
 
 
 @contextlib.contextmanager
 def trained_gates(
-    heads: Heads, task: Task, gates: Gates, free: np.ndarray, how: Training, progress: Progress | None = None
+    heads: Heads,
+    task: Task,
+    gates: Gates,
+    how: Training,
+    progress: Progress | None = None,
+    free: np.ndarray | None = None,
 ) -> Iterator[LearnedGates]:
     """Train gates; inside, weights that were trained along are as trained, afterwards they are as they were found.
 
-    The loss is the mean over the batch, so that a penalty means the same whatever the batch size. Dropout is off.
-    Raises DataError where no step has a loss that is a number.
+    `free`, (heads,), says which heads have a gate, all by default. The loss is the mean over the batch, so that a
+    penalty means the same whatever the batch size. Dropout is off. Raises DataError where no step has a loss that is a
+    number.
     """
     how.check()
-    batches = load_batches(task, how.split)
-    with contextlib.ExitStack() as stack:
-        if how.train == "all":
-            trainable(heads.model)
-            stack.enter_context(weights_restored(heads.model))
-        with torch.inference_mode(False), torch.enable_grad(), evaluating(heads.model):
-            losses = _train(heads, task, gates, free, how, batches, progress)
-        if np.isnan(losses).all():
-            raise DataError("The loss was no number in any step of the training of gates.",
-                            "Try a lower learning rate, or look at the task's loss on the full model.")  # fmt: skip
-        yield LearnedGates(gates, free, losses)
-
-
-def _train(
-    heads: Heads, task: Task, gates: Gates, free: np.ndarray, how: Training, batches: Sequence[Batch],
-    progress: Progress | None,
-) -> np.ndarray:  # fmt: skip
     model = heads.model
+    free = np.ones(len(heads.index), dtype=bool) if free is None else free
+    n, batches = int(free.sum()), list(batches_of(task, how.split))
     groups: list[dict[str, Any]] = [{"params": [gates.weights], "lr": how.learning_rate}]
     if how.train == "all":
         groups.append({"params": trainable(model), "lr": how.weights_rate})
-    optimizer = torch.optim.Adam(groups)
     generator = torch.Generator().manual_seed(how.seed)
-    losses = np.full(how.steps, np.nan)
-    with contextlib.nullcontext() if how.train == "all" else frozen(model):
-        for step, batch in enumerate(in_seeded_order(batches, how.steps, how.seed)):
-            drawn = gates.draw(_shape(batch, int(free.sum()), how), step / max(1, how.steps - 1), generator)
-            with heads.gate_context(by_layer(heads, _everywhere(_by_row(drawn, batch), free))):
-                loss = task.losses(model, batch.clone()).double().mean()
-            optimizer.zero_grad()
-            (loss.cpu() + gates.cost()).backward()
-            if _all_finite(loss, groups):
-                losses[step] = loss.item()
-                optimizer.step()
-            if progress:
-                progress(step + 1, how.steps, f"training gates, {int(gates.keep().sum())} of {int(free.sum())} open")
-    return losses
+
+    def loss_of(step: int, batch: Batch) -> tuple[Tensor, Tensor]:
+        shape = (int(batch.owners.max()) + 1, n) if how.per_example else (n,)
+        drawn = gates.draw(shape, step / max(1, how.steps - 1), generator)
+        rows = drawn[batch.owners] if how.per_example else drawn  # the rows of one example share its gates
+        with heads.gate_context(by_layer(heads, among_all(rows, free))):
+            loss = task.losses(model, batch).double().mean()
+        return loss, loss.cpu() + gates.cost()
+
+    def report(step: int) -> None:
+        if progress:
+            progress(step + 1, how.steps, f"training gates, {int(gates.keep().sum())} of {n} open")
+
+    with contextlib.ExitStack() as stack:
+        if how.train == "all":
+            stack.enter_context(weights_restored(model))
+        with contextlib.nullcontext() if how.train == "all" else frozen(model):
+            losses = take_steps(model, groups, batches, how.steps, how.seed, loss_of, report)
+        if np.isnan(losses).all():
+            raise DataError(
+                "The loss was no number in any step of the training of gates.",
+                "Try a lower learning rate, or look at the task's loss on the full model.",
+            )
+        yield LearnedGates(gates, free, losses)
 
 
-def _all_finite(loss: Tensor, groups: list[dict[str, Any]]) -> bool:
-    slopes = [weights.grad for group in groups for weights in group["params"] if weights.grad is not None]
-    return bool(loss.isfinite()) and all(bool(slope.isfinite().all()) for slope in slopes)
-
-
-def _shape(batch: Batch, n: int, how: Training) -> tuple[int, ...]:
-    return (len(dict.fromkeys(batch.examples)), n) if how.per_example else (n,)
-
-
-def _by_row(drawn: Tensor, batch: Batch) -> Tensor:
-    """Gates of examples (examples, heads) as gates of rows: the rows of one example share theirs."""
-    if drawn.dim() == 1:
-        return drawn
-    place = {example: i for i, example in enumerate(dict.fromkeys(batch.examples))}
-    return drawn[[place[example] for example in batch.examples]]
-
-
-def _everywhere(gates: Tensor, free: np.ndarray) -> Tensor:
+def among_all(gates: Tensor, free: np.ndarray) -> Tensor:
     """Gates of the free heads (..., free) as gates of all heads (..., heads), 1 elsewhere."""
     if free.all():
         return gates
@@ -197,29 +144,7 @@ def _everywhere(gates: Tensor, free: np.ndarray) -> Tensor:
     return whole.index_copy(-1, torch.tensor(np.flatnonzero(free)), gates)
 
 
-def by_layer(heads: Heads, gates: Tensor) -> dict[tuple[str, int], Tensor]:
+def by_layer(heads: Heads, gates: Tensor) -> dict[LayerKey, Tensor]:
     """Gates (..., heads) cut into those of each (kind, layer), in the order of `heads.index`."""
     sizes = heads.heads_per_layer
     return dict(zip(sizes, gates.split(list(sizes.values()), dim=-1), strict=True))
-
-
-def break_even(heads: Heads, task: Task, split: str = "select", free: np.ndarray | None = None) -> float:
-    """The penalty at which removing every head would just pay: rise of the mean loss over the number of heads.
-
-    It brings lambda into the units of the task's loss. 0.01 where the loss does not rise, or is no number.
-    """
-    free = np.ones(len(heads.index), dtype=bool) if free is None else free
-    batches = load_batches(task, split)
-    nothing = HeadMask.removing([head for head, has in zip(heads.index, free, strict=True) if has], like=heads)
-    means = []
-    for mask in (HeadMask.full(heads), nothing):
-        with torch.no_grad(), evaluating(heads.model), heads.masked(mask):
-            means.append(float(torch.cat([task.losses(heads.model, b).double() for b in batches]).mean()))
-    rise = (means[1] - means[0]) / int(free.sum())
-    return rise if np.isfinite(rise) and rise > 0 else 0.01
-
-
-def warn_if_closed(learned: LearnedGates, remedy: str) -> None:
-    """Say so where no gate stayed open: a result, but seldom the one that was wanted."""
-    if learned.n_open == 0:
-        warnings.warn(f"Every gate closed. {remedy}", stacklevel=3)

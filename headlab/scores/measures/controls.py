@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from headlab.base.masks import HeadId
+from headlab.base.masks import HeadId, LayerKey
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def matched_random(chosen: Sequence[Sequence], index: pd.MultiIndex, seed: int = 0) -> list[HeadId]:
@@ -19,7 +22,7 @@ def matched_random(chosen: Sequence[Sequence], index: pd.MultiIndex, seed: int =
     """
     rng = np.random.default_rng(seed)
     taken = {HeadId(str(kind), int(layer), int(head)) for kind, layer, head in chosen}
-    waiting: dict[tuple[str, int], list[HeadId]] = {}
+    waiting: dict[LayerKey, list[HeadId]] = {}
     for kind, layer, head in index:
         waiting.setdefault((str(kind), int(layer)), []).append(HeadId(str(kind), int(layer), int(head)))
     for layer, all_heads in waiting.items():

@@ -2,92 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headlab.attention.change.replay import replay_of
-from headlab.scores.measures.losses import batch_name, batches_of
+from headlab.tasks.running.batches import batch_name
 
 if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
+    from headlab.base.progress import Steps
     from headlab.models.texts.batch import Batch
-    from headlab.tasks import Task
-
-Journal = MutableMapping[str, list]
-WHAT = "one head left out at a time"
+    from headlab.scores.context import ScoreContext
 
 
 class LeftOut:
     """Rises of the loss by removing single heads, computed batch by batch and within a batch layer by layer.
 
-    Passes are taken up at the edited layer where the model allows it (attention.change.replay). What is in `journal`
-    is not computed again, and what is computed goes there at once.
+    Passes are taken up at the edited layer where the model allows it (attention.change.replay). What is in the
+    context's journal is not computed again, and what is computed goes there at once.
     """
 
-    def __init__(
-        self, heads: Heads, task: Task, split: str, ablation: str, seed: int, journal: Journal | None = None
-    ) -> None:
-        self.heads, self.task, self.split = heads, task, split
-        self.ablation, self.seed = ablation, seed
-        self.journal: Journal = {} if journal is None else journal
-        self._means: Any = None
-        self._prepared = False
+    def __init__(self, context: ScoreContext) -> None:
+        self.context = context
+        self.journal: MutableMapping[str, list] = {} if context.journal is None else context.journal
 
-    def rises(self, batch: Batch, removed: Sequence, steps: Any = None) -> np.ndarray:
+    def rises(self, batch: Batch, removed: Sequence, steps: Steps | None = None) -> np.ndarray:
         """Loss without each head minus loss with all, (removed, examples of the batch)."""
-        name = batch_name(batch)
-        found: dict[tuple, np.ndarray] = {}
-        waiting: dict[tuple[str, int], list] = {}
-        for head in removed:
-            key = self._key(name, head)
-            if key in self.journal:
-                found[tuple(head)] = np.array(self.journal[key], dtype=float)
-                if steps:
-                    steps(1)
-            else:
-                waiting.setdefault((head[0], head[1]), []).append(head)
-        if waiting:
-            without = self._recorded(batch)
-            for members in waiting.values():
-                for head, rise in zip(members, without(members), strict=True):
-                    self.journal[self._key(name, head)] = rise
-                    found[tuple(head)] = rise
-                if steps:
-                    steps(len(members))
-        return np.stack([found[tuple(head)] for head in removed])
+        keys = {tuple(head): f"{batch_name(batch)} {' '.join(map(str, head))}" for head in removed}
+        missing: dict[tuple[str, int], list] = {}
+        for head, key in keys.items():
+            if key not in self.journal:
+                missing.setdefault(head[:2], []).append(head)
+        if steps:
+            steps(len(keys) - sum(map(len, missing.values())))
+        without = self._recorded(batch) if missing else None
+        for members in missing.values():
+            for head, rise in zip(members, without(members), strict=True):  # type: ignore[misc]
+                self.journal[keys[head]] = rise
+            if steps:
+                steps(len(members))
+        return np.stack([np.array(self.journal[key], dtype=float) for key in keys.values()])
 
-    def _recorded(self, batch: Batch) -> Any:
+    def _recorded(self, batch: Batch) -> Callable[[Sequence], np.ndarray]:
         """A function of heads that gives their rises on one batch."""
-        if not self._prepared:
-            texts = batches_of(self.task, self.split)
-            self._means = self.heads.replacements(self.ablation, texts, seed=self.seed)
-            self._prepared = True
-        taken = replay_of(self.heads).record(batch, self.task.losses, self.ablation, self._means)
+        from headlab.attention.change.replay import replay_of
+
+        context = self.context
+        replay = replay_of(context.heads.subject)
+        taken = replay.record(batch, context.task.losses, context.ablation, context.replacements)
         return lambda removed: taken.without(removed) - taken.complete
 
-    def _key(self, name: str, head: Sequence) -> str:
-        kind, layer, number = head
-        return f"{name} {kind} {layer} {number}"
+
+def rises_on_all(left_out: LeftOut, heads: Sequence, steps: Steps) -> np.ndarray:
+    """The rise by each of some heads on every example, (heads, examples), in the order of the split's batches."""
+    return np.concatenate([left_out.rises(batch, heads, steps) for batch in left_out.context.batches()], axis=1)
 
 
-def all_rises(left_out: LeftOut, progress: Any = None) -> np.ndarray:
-    """The rise by every head on every example, (heads, examples), examples in the order of the split's batches."""
-    heads = list(left_out.heads.index)
-    batches = list(batches_of(left_out.task, left_out.split))
-    steps = Steps(progress, len(batches) * len(heads))
-    parts = [left_out.rises(batch, heads, steps) for batch in batches]
-    return np.concatenate(parts, axis=1)
-
-
-class Steps:
-    """Counts steps and tells them to a progress function."""
-
-    def __init__(self, progress: Any, total: int, what: str = WHAT) -> None:
-        self.progress, self.total, self.what, self.done = progress, total, what, 0
-
-    def __call__(self, n: int) -> None:
-        self.done = min(self.done + n, self.total)
-        if self.progress:
-            self.progress(self.done, self.total, self.what)
+def rises_on(left_out: LeftOut, ids: Sequence[int], heads: Sequence) -> np.ndarray:
+    """The rise by each of some heads on the examples of these ids, (heads, ids), in the order of `ids`."""
+    column = {int(example): place for place, example in enumerate(ids)}
+    context = left_out.context
+    found = np.empty((len(heads), len(ids)))
+    for batch in context.task.batches(context.split, examples=list(column)):
+        owners = list(dict.fromkeys(batch.examples))
+        found[:, [column[int(owner)] for owner in owners]] = left_out.rises(batch, heads)
+    return found

@@ -6,17 +6,13 @@ and their standard error is NaN, which tells them apart.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
-from scipy.stats import t as student
 
 from headlab.base.errors import DataError, UsageError
-from headlab.scores.measures.leave_one_out import LeftOut, Steps
-from headlab.scores.measures.losses import batches_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from headlab.scores.measures.gradients import gate_gradients
+from headlab.scores.measures.leave_one_out import LeftOut, rises_on, rises_on_all
+from headlab.scores.measures.means import mean_and_error
+from headlab.scores.score import Scores
 
 WANTED = 20  # heads to be found, at the top (largest rise) or at the bottom (smallest)
 ENDS = ("top", "bottom")
@@ -43,14 +39,15 @@ def require_enough_to_race(n: int) -> None:
 
 def first_order(left_out: LeftOut) -> tuple[np.ndarray, np.ndarray]:
     """-d loss / d gate, the rise that a straight line predicts, (heads, examples), and the examples' ids."""
-    heads, task = left_out.heads, left_out.task
-    ids = [list(dict.fromkeys(batch.examples)) for batch in batches_of(task, left_out.split)]
-    rows = [-np.asarray(slopes, dtype=float).T for slopes in heads.gradients(
-        batches_of(task, left_out.split), task.losses)]  # fmt: skip
-    return np.concatenate(rows, axis=1), np.array([number for part in ids for number in part])
+    ids: list[int] = []
+    rows = []
+    for batch in left_out.context.batches():
+        ids += dict.fromkeys(batch.examples)
+        rows.append(-gate_gradients(left_out.context, batch).T)
+    return np.concatenate(rows, axis=1), np.array(ids)
 
 
-def screen(left_out: LeftOut, progress: Any, end: str = "top", wanted: int = WANTED) -> tuple[np.ndarray, np.ndarray]:
+def screen(left_out: LeftOut, end: str = "top", wanted: int = WANTED) -> Scores:
     """Rises (heads,) and their standard errors: exact for every head that may be among the wanted by its gradient.
 
     Heads are confirmed from the largest predicted rise down, until the next one could not reach the wanted ones even
@@ -63,11 +60,12 @@ def screen(left_out: LeftOut, progress: Any, end: str = "top", wanted: int = WAN
     exact = np.full(len(order), np.nan)
     errors = np.full(len(order), np.nan)
     start, step = 0, min(len(order), wanted + BLOCK)
-    steps = Steps(progress, len(order) * _n_batches(left_out), "gradients first, then one head left out at a time")
+    heads, n_batches = list(left_out.context.heads.index), sum(1 for _ in left_out.context.batches())
+    steps = left_out.context.steps(len(order) * n_batches, "gradients first, then one head left out at a time")
     while start < len(order):
         block = order[start : start + step]
-        rises = sign * _on_all(left_out, block, steps)
-        exact[block], errors[block] = rises.mean(axis=1), _standard_errors(rises)
+        rises = sign * rises_on_all(left_out, [heads[place] for place in block], steps)
+        exact[block], errors[block] = mean_and_error(rises)
         start, step = start + len(block), BLOCK
         recent = order[max(0, start - 2 * BLOCK) : start]
         margin = float(np.nanmax(exact[recent] - predicted[recent]))
@@ -75,12 +73,10 @@ def screen(left_out: LeftOut, progress: Any, end: str = "top", wanted: int = WAN
         if start < len(order) and predicted[order[start]] + max(margin, 0.0) < bar:
             break
     steps(steps.total)
-    return sign * np.where(np.isnan(errors) & np.isnan(exact), predicted, exact), errors
+    return Scores(sign * np.where(np.isnan(errors) & np.isnan(exact), predicted, exact), errors)
 
 
-def race(
-    left_out: LeftOut, progress: Any, end: str = "top", wanted: int = WANTED, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+def race(left_out: LeftOut, end: str = "top", wanted: int = WANTED) -> Scores:
     """Rises (heads,) and their standard errors: exact for the heads that were in the race to its end.
 
     All heads are measured on a random eighth of the examples, then on as many again, and so on. After each round a
@@ -92,32 +88,31 @@ def race(
     predicted, ids = first_order(left_out)
     n = len(ids)
     require_enough_to_race(n)
-    drawn = np.random.default_rng(seed).permutation(n)
-    bounds = [0, *_rounds(n)]
-    heads = list(left_out.heads.index)
+    drawn = np.random.default_rng(left_out.context.seed).permutation(n)
+    bounds = [0, *rounds(n)]
+    heads = list(left_out.context.heads.index)
     rises = np.full((len(heads), n), np.nan)
     values, alive = sign * predicted.mean(axis=1), np.arange(len(heads))
-    steps = Steps(progress, n * len(heads), "a race of heads")
+    steps = left_out.context.steps(n * len(heads), "a race of heads")
     for start, stop in zip(bounds, bounds[1:], strict=False):
         new = drawn[start:stop]
-        rises[np.ix_(alive, new)] = sign * _on_some(left_out, ids, new, [heads[a] for a in alive])
+        rises[np.ix_(alive, new)] = sign * rises_on(left_out, ids[new], [heads[a] for a in alive])
         steps(len(heads) * len(new))
         if stop == n:
             break
         seen = drawn[:stop]
         level = ERROR_RATE / (len(heads) * (len(bounds) - 2))
-        middle, half = _interval(rises[np.ix_(alive, seen)], sign * predicted[alive], seen, level)
+        middle, half = interval(rises[np.ix_(alive, seen)], sign * predicted[alive], seen, level)
         values[alive] = middle
         lower = np.sort(np.where(np.isnan(middle), -np.inf, middle - half))[::-1]
         bar = lower[wanted - 1] if len(lower) >= wanted else -np.inf
         alive = alive[~(middle + half < bar)]
-    values[alive] = rises[alive].mean(axis=1)
     errors = np.full(len(heads), np.nan)
-    errors[alive] = _standard_errors(rises[alive])
-    return sign * values, errors
+    values[alive], errors[alive] = mean_and_error(rises[alive])
+    return Scores(sign * values, errors)
 
 
-def _rounds(n: int) -> list[int]:
+def rounds(n: int) -> list[int]:
     """How many examples have been seen at the end of each round: an eighth, a quarter, a half, all."""
     ends, size = [], max(int(n * FIRST_ROUND), 4)
     while size < n:
@@ -126,13 +121,13 @@ def _rounds(n: int) -> list[int]:
     return [*ends, n]
 
 
-def _interval(
-    rises: np.ndarray, predicted: np.ndarray, seen: np.ndarray, level: float
-) -> tuple[np.ndarray, np.ndarray]:
+def interval(rises: np.ndarray, predicted: np.ndarray, seen: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
     """Regression estimate of each head's mean over all examples and its half width, from the examples seen.
 
     `rises` is (heads, seen); `predicted` (heads, all examples) is known everywhere.
     """
+    from scipy.stats import t as student
+
     n, whole = len(seen), predicted.shape[1]
     x = predicted[:, seen]
     x_mean, y_mean = x.mean(axis=1), rises.mean(axis=1)
@@ -143,28 +138,3 @@ def _interval(
     left = rises - y_mean[:, None] - slope[:, None] * (x - x_mean[:, None])
     variance = (left**2).sum(axis=1) / (n - 2) / n * (1 - n / whole)
     return middle, student.ppf(1 - level / 2, n - 2) * np.sqrt(variance)
-
-
-def _on_all(left_out: LeftOut, block: Sequence[int], steps: Any) -> np.ndarray:
-    heads = [left_out.heads.index[place] for place in block]
-    batches = batches_of(left_out.task, left_out.split)
-    return np.concatenate([left_out.rises(batch, heads, steps) for batch in batches], axis=1)
-
-
-def _on_some(left_out: LeftOut, ids: np.ndarray, places: np.ndarray, heads: list) -> np.ndarray:
-    """Rises on some examples, (heads, places), in the order of `places`."""
-    column = {int(ids[place]): i for i, place in enumerate(places)}
-    found = np.empty((len(heads), len(places)))
-    for batch in left_out.task.batches(left_out.split, examples=list(column)):
-        owners = list(dict.fromkeys(batch.examples))
-        found[:, [column[int(owner)] for owner in owners]] = left_out.rises(batch, heads)
-    return found
-
-
-def _n_batches(left_out: LeftOut) -> int:
-    return sum(1 for _ in batches_of(left_out.task, left_out.split))
-
-
-def _standard_errors(rises: np.ndarray) -> np.ndarray:
-    n = rises.shape[1]
-    return rises.std(axis=1, ddof=1) / n**0.5 if n > 1 else np.full(len(rises), np.nan)

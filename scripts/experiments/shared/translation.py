@@ -18,9 +18,8 @@ from headlab.models.demo.parallel import demo_pairs
 from headlab.pruning.ladder import Training, ladder
 from headlab.pruning.orderings import Ordering, order
 from headlab.pruning.sweep import sweep
-from headlab.runs.evaluations import run_key
+from headlab.runs.evaluations import evaluation_key
 from headlab.runs.tables import head_names, load_table, save_table, table_path, write_atomically, write_meta
-from scripts.experiments.shared.progress import say, told
 
 
 @dataclass(frozen=True)
@@ -122,6 +121,11 @@ def kept(run: Path, name: str) -> Path:
     return folder
 
 
+def say(done: int, total: int, what: str) -> None:
+    """One line of progress."""
+    print(f"{done} of {total}; {what}", flush=True)
+
+
 def single_heads(bench: Bench, which: Sequence[HeadId], task: Any) -> pd.DataFrame:
     """Each of these heads removed alone: the rows of a sweep, with the head's name and place."""
     names = head_names(which)
@@ -133,14 +137,14 @@ def single_heads(bench: Bench, which: Sequence[HeadId], task: Any) -> pd.DataFra
 
 def whole_key(bench: Bench, task: Any) -> str:
     """The key of the full model's evaluation on all lines of a task."""
-    return run_key(HeadMask.full(bench.heads), "zero", "all", task.signature())
+    return evaluation_key(HeadMask.full(bench.heads), "zero", "all", task.signature())
 
 
 def all_removed(bench: Bench, orders: Sequence[Ordering], task: Any) -> pd.DataFrame:
     """The rows of each ordering with all its heads removed; a random order of them would be the same mask."""
     rows = []
     for done, one in enumerate(orders):
-        say(f"{done} of {len(orders)}: {one.name}, {task.options.metric}")
+        say(done, len(orders), f"{one.name}, {task.options.metric}")
         found = sweep(bench.heads, task, one, ["100%"], seeds=1, split="all", run=bench.masks)
         rows.append(found[(found["n_removed"] > 0) & (found["strategy"] == one.name)])
     return pd.concat(rows, ignore_index=True)
@@ -165,9 +169,8 @@ def curve(
 ) -> pd.DataFrame:
     """What it costs to remove heads of these kinds in the order of every score, and in random orders."""
     orders = [order(scores[column], kinds=kinds) for column in scores.columns]
-    progress = told("masks")
     return sweep(
-        bench.heads, bench.judge, orders, list(budgets), seeds=seeds, split="all", run=bench.masks, progress=progress
+        bench.heads, bench.judge, orders, list(budgets), seeds=seeds, split="all", run=bench.masks, progress=say
     )
 
 
@@ -191,7 +194,7 @@ def learned_gates(
         kinds=kinds,
         training=how,
         run=kept(run, "gates"),
-        progress=told(name, 30),
+        progress=_now_and_then,
     )
     rows = []
     for (level, seed), part in found.gates.groupby(["level", "seed"], sort=False):
@@ -204,6 +207,11 @@ def learned_gates(
     if not rows:
         raise SystemExit(f"No gate closed at penalties up to {max(penalties):g}: take higher ones, or more steps.")
     return pd.concat(rows, ignore_index=True), found.gates
+
+
+def _now_and_then(done: int, total: int, what: str) -> None:
+    if done % 25 == 0:
+        say(done, total, what)
 
 
 def best_heads(bench: Bench, run: Path) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from scipy import stats
 
 from headlab.metrics import metric
 from headlab.pruning.significance import adjusted, paired_bootstrap, paired_p
-from headlab.runs.evaluations import read_run
+from headlab.runs.evaluations import read_evaluation
 
 DROPS = (0.25, 1.0)  # BLEU
 PLACE = ["kind", "layer", "head"]
@@ -50,12 +50,12 @@ def with_p(table: pd.DataFrame, masks: Path, whole: str) -> pd.DataFrame:
     `whole` is the key of the full model's evaluation, the column `run` has those of the masks. Only for metrics that
     have a test of their own: the means, and BLEU.
     """
-    baseline = read_run(masks, whole)
+    baseline = read_evaluation(masks, whole)
     parts = []
     for name, part in table.groupby("metric", sort=False):
         p = []
         for key in part["run"]:
-            found = read_run(masks, key)
+            found = read_evaluation(masks, key)
             tested = name in ("bleu", "nll") and baseline is not None and found is not None
             p.append(paired_p(baseline.examples, found.examples, metric(str(name))) if tested else float("nan"))
         parts.append(part.assign(p=p, q=adjusted(pd.Series(p, dtype=float).to_numpy())))
@@ -118,7 +118,7 @@ def fragility(table: pd.DataFrame, masks: Path, kind: str = "cross") -> pd.DataF
     for (strategy, seed, budget), part in bleu.groupby(["strategy", "seed", "budget"], sort=False):
         runs = part.set_index("kinds")["run"]
         for other in kinds:
-            both = [read_run(masks, runs[name]) for name in (other, kind) if name in runs]
+            both = [read_evaluation(masks, runs[name]) for name in (other, kind) if name in runs]
             if len(both) == 2 and all(both):
                 found = paired_bootstrap(both[0].examples, [both[1].examples], [metric("bleu")]).iloc[0]
                 rows.append(
@@ -139,3 +139,16 @@ def interval(table: pd.DataFrame, prefix: str = "", digits: int = 2) -> pd.Serie
     columns = zip(*(table[f"{prefix}{name}"] for name in ("drop", "ci_low", "ci_high")), strict=True)
     texts = [f"{drop:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})" for drop, low, high in columns]
     return pd.Series(texts, index=table.index, dtype=object)
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table with three digits."""
+    rows = [list(table.columns), ["---"] * table.shape[1]]
+    rows += [[_short(value) for value in row] for row in table.itertuples(index=False)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return "" if pd.isna(value) else f"{value:.3g}"
+    return str(value)
