@@ -23,6 +23,7 @@ from headlab.attention.reach.projections import edits_at_projections, gated, per
 from headlab.attention.reach.proofs import capture_maps, probe_and_prove
 from headlab.attention.reach.sites import Site, difference, output_tensor, tolerance
 from headlab.attention.reach.views import site_handler
+from headlab.base.display import html_of
 from headlab.base.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
 from headlab.base.masks import ABLATIONS, HeadId, HeadMask, parse_heads
 from headlab.labels import load_label
@@ -106,11 +107,8 @@ class Heads:
         )
         return f"Heads({type(self.model).__name__}: {self.n_heads} heads in {layers} layers)"
 
-    def _repr_html_(self) -> str:
-        from headlab.report.notebook import model_html
-
-        proofs = [(proof.passed, f"{proof.name} ({proof.detail})") for proof in self.proofs]
-        return model_html(repr(self), self.heads_per_layer, f"tier {self.tier}: {self.view.name}", proofs)
+    def _repr_html_(self) -> str | None:
+        return html_of(self)
 
     def observe(
         self,

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from headlab.base.display import html_of
 from headlab.base.errors import UsageError
 
 KINDS = ("encoder", "decoder", "cross")
@@ -187,10 +188,8 @@ class HeadMask:
     def __hash__(self) -> int:
         return hash((tuple(self.heads_per_layer.items()), tuple(self.removed)))
 
-    def _repr_html_(self) -> str:
-        from headlab.report.notebook import mask_html
-
-        return mask_html(self.heads_per_layer, self.removed)
+    def _repr_html_(self) -> str | None:
+        return html_of(self)
 
     def to_text(self) -> str:
         """The removed heads as text, `L3H5,L4H0`; empty where every head is kept."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from headlab.base.masks import HeadMask
 from headlab.report.figures.grid import require_heads
 from headlab.report.figures.style import COLOURS, PALE
 from headlab.runs.maps import AttentionMap
@@ -26,21 +28,35 @@ class Shown:
         return self.html
 
 
-def show(heads: pd.DataFrame | None = None, maps: Sequence[AttentionMap] = (), *, sweep: pd.DataFrame | None = None,
-         title: str = "heads", height: int = HEIGHT) -> Shown:  # fmt: skip
+def show(
+    heads: pd.DataFrame | None = None,
+    maps: Sequence[AttentionMap] = (),
+    *,
+    sweep: pd.DataFrame | None = None,
+    title: str = "heads",
+    height: int = HEIGHT,
+) -> Shown:
     """The interactive head map of a table, the viewer of maps and the curves of a sweep, for a notebook."""
     return Shown(heads_html(heads, maps, sweep=sweep, title=title, height=height))
 
 
-def heads_html(heads: pd.DataFrame | None = None, maps: Sequence[AttentionMap] = (), *,
-               sweep: pd.DataFrame | None = None, title: str = "heads", height: int = HEIGHT) -> str:  # fmt: skip
+def heads_html(
+    heads: pd.DataFrame | None = None,
+    maps: Sequence[AttentionMap] = (),
+    *,
+    sweep: pd.DataFrame | None = None,
+    title: str = "heads",
+    height: int = HEIGHT,
+) -> str:
     """The same as HTML: an inline frame that holds its page, shares nothing with the notebook and loads nothing."""
     from headlab.report.page.page import render
 
     table = None if heads is None else require_heads(heads)
     page = render([Run(title, Path("."), table, sweep, maps=list(maps))], embedded=True)
-    return (f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox="allow-scripts" title="{html.escape(title)}" '
-            f'style="width: 100%; height: {int(height)}px; border: 0"></iframe>')  # fmt: skip
+    return (
+        f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox="allow-scripts" title="{html.escape(title)}" '
+        f'style="width: 100%; height: {int(height)}px; border: 0"></iframe>'
+    )
 
 
 def maps_html(maps: Sequence[AttentionMap], *, title: str = "attention", height: int = HEIGHT) -> str:
@@ -48,21 +64,28 @@ def maps_html(maps: Sequence[AttentionMap], *, title: str = "attention", height:
     return heads_html(None, maps, title=title, height=height)
 
 
-def model_html(
-    name: str, heads_per_layer: Mapping[tuple[str, int], int], seen: str, proofs: Sequence[tuple[bool, str]]
-) -> str:
-    """A model's heads as a picture without scripts: one square for each, and what was proven about them."""
-    lines = "".join(f"<li>{'proven' if passed else 'FAILED'}: {html.escape(text)}</li>" for passed, text in proofs)
-    picture = _squares(heads_per_layer, set(), f"{sum(heads_per_layer.values())} heads")
-    return f"<div><p><b>{html.escape(name)}</b>, {html.escape(seen)}</p>{picture}<ul>{lines}</ul></div>"
+def map_html(attention_map: AttentionMap) -> str:
+    """The viewer of one map."""
+    return maps_html([attention_map])
 
 
-def mask_html(heads_per_layer: Mapping[tuple[str, int], int], removed: Collection[tuple[str, int, int]]) -> str:
+def model_html(heads: Any) -> str:
+    """An opened model's heads as a picture without scripts: one square for each, and what was proven about them."""
+    lines = "".join(
+        f"<li>{'proven' if proof.passed else 'FAILED'}: {html.escape(f'{proof.name} ({proof.detail})')}</li>"
+        for proof in heads.proofs
+    )
+    picture = _squares(heads.heads_per_layer, set(), f"{sum(heads.heads_per_layer.values())} heads")
+    seen = html.escape(f"tier {heads.tier}: {heads.view.name}")
+    return f"<div><p><b>{html.escape(repr(heads))}</b>, {seen}</p>{picture}<ul>{lines}</ul></div>"
+
+
+def mask_html(mask: HeadMask) -> str:
     """A mask as a picture without scripts: one square for each head, blue = kept, pale and crossed = removed."""
-    gone = {tuple(head) for head in removed}
-    total = sum(heads_per_layer.values())
+    sizes, gone = mask.heads_per_layer, {tuple(head) for head in mask.removed}
+    total = sum(sizes.values())
     words = f"{total - len(gone)} of {total} heads kept, {len(gone)} removed"
-    return f"<div><p>{words}</p>{_squares(heads_per_layer, gone, words)}</div>"
+    return f"<div><p>{words}</p>{_squares(sizes, gone, words)}</div>"
 
 
 def _squares(heads_per_layer: Mapping[tuple[str, int], int], gone: Collection[tuple], words: str) -> str:
@@ -77,8 +100,10 @@ def _squares(heads_per_layer: Mapping[tuple[str, int], int], gone: Collection[tu
         parts.append(f'<text x="20" y="{top + 10}" font-size="9" text-anchor="end">{layer}</text>')
         top += 13
     width = 30 + 13 * max(heads_per_layer.values(), default=0)
-    return (f'<svg width="{width}" height="{top + 2}" role="img" aria-label="{words}" '
-            f'font-family="sans-serif">{"".join(parts)}</svg>')  # fmt: skip
+    return (
+        f'<svg width="{width}" height="{top + 2}" role="img" aria-label="{words}" '
+        f'font-family="sans-serif">{"".join(parts)}</svg>'
+    )
 
 
 def _square(x: int, y: int, removed: bool) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from headlab.base.display import html_of
 from headlab.base.errors import DataError
 from headlab.runs.tables import to_json, write_atomically
 
@@ -59,19 +60,15 @@ class AttentionMap:
                 raise DataError(f"{len(flags)} flags of special tokens do not fit {count} tokens.",
                                 "Give one flag for each token, or none.")  # fmt: skip
 
-    def _repr_html_(self) -> str:
-        from headlab.report.notebook import maps_html
-
-        return maps_html([self])
+    def _repr_html_(self) -> str | None:
+        return html_of(self)
 
 
 class Maps(list[AttentionMap]):
     """Attention maps that a notebook shows in one viewer."""
 
-    def _repr_html_(self) -> str:
-        from headlab.report.notebook import maps_html
-
-        return maps_html(self)
+    def _repr_html_(self) -> str | None:
+        return html_of(self)
 
 
 def is_special(tokens: Iterable[str]) -> list[bool]:

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from headlab.base.errors import DataError
+from headlab.base.masks import HeadMask
 from headlab.report.interchange import (
     by_kv_group,
     from_kv_groups,
@@ -141,7 +142,7 @@ def test_label_changes_count_labels_that_both_tables_decide(encoder_heads: pd.Da
 
 
 def test_a_mask_shows_itself() -> None:
-    html = mask_html({("encoder", 0): 3, ("cross", 1): 2}, [("encoder", 0, 1)])
+    html = mask_html(HeadMask({("encoder", 0): [True, False, True], ("cross", 1): [True, True]}))
     assert "4 of 5 heads kept, 1 removed" in html and html.count("<rect") == 5 and html.count("<path") == 1
     assert "<script" not in html
 
