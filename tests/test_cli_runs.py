@@ -34,8 +34,24 @@ def sentences(tmp_path: Path) -> Path:
 
 
 def _classification(model: Path, data: Path, out: Path, *more: str) -> list[str]:
-    return ["sweep", str(model), "--task", "classification", "--data", str(data), "--text-column", "sentence",
-            "--label-column", "verdict", "--out", str(out), "--budgets", "0,25%,50%", "--quiet", *more]  # fmt: skip
+    return [
+        "sweep",
+        str(model),
+        "--task",
+        "classification",
+        "--data",
+        str(data),
+        "--text-column",
+        "sentence",
+        "--label-column",
+        "verdict",
+        "--out",
+        str(out),
+        "--budgets",
+        "0,25%,50%",
+        "--quiet",
+        *more,
+    ]
 
 
 def _no_debris(folder: Path) -> None:
@@ -151,8 +167,22 @@ def test_the_kept_maps_are_the_models_own(tiny_classifier: Path, texts: Path, tm
 def test_dump_without_texts_reads_the_prose_of_the_package(
     tiny_lm: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    arguments = ["dump", str(tiny_lm), "--out", str(tmp_path / "run"), "--limit", "3", "--labels", "previous_token",
-                 "--statistics", "entropy,prev_mass", "--format", "csv", "--json", "--quiet"]  # fmt: skip
+    arguments = [
+        "dump",
+        str(tiny_lm),
+        "--out",
+        str(tmp_path / "run"),
+        "--limit",
+        "3",
+        "--labels",
+        "previous_token",
+        "--statistics",
+        "entropy,prev_mass",
+        "--format",
+        "csv",
+        "--json",
+        "--quiet",
+    ]
     assert run(arguments) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -279,9 +309,10 @@ def test_the_printed_sweep_is_short_and_has_each_baseline_once(
     assert "random: mean (range)" in header
     curve = load_table(out, "sweep")
     assert [line.split()[:3] for line in lines] == [
-        [metric, budget, removed] for metric in dict.fromkeys(curve["metric"])
+        [metric, budget, removed]
+        for metric in dict.fromkeys(curve["metric"])
         for budget, removed in (("0", "0"), ("25%", "2"), ("50%", "4"))
-    ]  # fmt: skip
+    ]
     assert {line.split()[-1] for line in lines} == {str(curve["n_examples"].iloc[0])}
     drawn = curve[(curve["strategy"] == "random") & (curve["metric"] == "loss") & (curve["n_removed"] == 4)]["value"]
     expected = f"{drawn.mean():.3f} ({drawn.min():.3f} to {drawn.max():.3f})"
@@ -291,8 +322,18 @@ def test_the_printed_sweep_is_short_and_has_each_baseline_once(
 def test_a_missing_column_is_answered_with_the_option(
     tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    arguments = ["sweep", str(tiny_classifier), "--task", "classification", "--data", str(sentences),
-                 "--text-column", "words", "--out", str(tmp_path / "run")]  # fmt: skip
+    arguments = [
+        "sweep",
+        str(tiny_classifier),
+        "--task",
+        "classification",
+        "--data",
+        str(sentences),
+        "--text-column",
+        "words",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     _fails(arguments, 1, "--text-column", tmp_path / "run", capsys)
 
 

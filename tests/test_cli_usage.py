@@ -31,8 +31,23 @@ def test_the_help_names_every_command_and_no_command_that_does_not_exist_yet(cap
 
 
 def test_shared_options_are_on_both_commands_that_make_runs(capsys: pytest.CaptureFixture) -> None:
-    shared = ["--limit", "--batch-size", "--max-length", "--device", "--dtype", "--seed", "--format", "--overwrite",
-              "--quiet", "--debug", "--data", "--text-column", "--label-column", "--train-data", "--json"]  # fmt: skip
+    shared = [
+        "--limit",
+        "--batch-size",
+        "--max-length",
+        "--device",
+        "--dtype",
+        "--seed",
+        "--format",
+        "--overwrite",
+        "--quiet",
+        "--debug",
+        "--data",
+        "--text-column",
+        "--label-column",
+        "--train-data",
+        "--json",
+    ]
     for command in ("dump", "sweep"):
         run([command, "--help"])
         printed = capsys.readouterr().out
@@ -140,11 +155,13 @@ def test_the_help_of_dump_names_the_labels_that_it_leaves_out() -> None:
     [
         ("choose one with text_column.", "choose one with --text-column."),
         ("max_length = 1 is out of range.", "--max-length = 1 is out of range."),
-        ("The task 'lm' does not use the option 'label_column'.",
-         "The task 'lm' does not use the option --label-column."),
+        (
+            "The task 'lm' does not use the option 'label_column'.",
+            "The task 'lm' does not use the option --label-column.",
+        ),
         ("No column 'text_column' in text_column.tsv.", "No column 'text_column' in text_column.tsv."),
     ],
-)  # fmt: skip
+)
 def test_errors_name_the_options_of_the_command_line(text: str, expected: str) -> None:
     from headlab.base.errors import DataError
     from headlab.cli.errors import describe
@@ -282,3 +299,23 @@ def test_the_traceback_is_shown_only_with_debug(capsys: pytest.CaptureFixture, m
     assert printed == "Error: RuntimeError: two lines\nRemedy: Run it again with --debug for the traceback.\n"
     assert run(["list", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["dump", "MODEL"], ["sweep", "MODEL", "--task", "lm"]])
+def test_plugin_files_are_loaded_before_anything_else(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headlab.base.errors import UsageError
+
+    loaded = []
+
+    def load(path: Path) -> None:
+        loaded.append(path.name)
+        if path.name == "b.py":
+            raise UsageError(f"{path} holds no plugin.", "Define one.")
+
+    monkeypatch.setattr(headlab, "load_plugins", load, raising=False)
+    files = ["--plugin", "a.py", "--plugin", "b.py"]
+    assert run([*command, "--out", str(tmp_path / "out"), "--seed", "7", *files]) == 2
+    _assert_cause_and_remedy(capsys, "b.py holds no plugin")
+    assert loaded == ["a.py", "b.py"] and not (tmp_path / "out").exists()

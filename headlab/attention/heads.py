@@ -16,7 +16,6 @@ from headlab.attention.change.donors import N_DONORS, Donors, find_donors
 from headlab.attention.change.output_gradients import slopes_of
 from headlab.attention.observe.observation import Progress, observe
 from headlab.attention.observe.statistics import STATISTICS
-from headlab.attention.reach import seam
 from headlab.attention.reach.declared import DeclaredSite, prove_declared
 from headlab.attention.reach.example import example_batch
 from headlab.attention.reach.projections import edits_at_projections, gated, per_head
@@ -27,6 +26,7 @@ from headlab.base.display import html_of
 from headlab.base.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
 from headlab.base.masks import ABLATIONS, HeadId, HeadMask, parse_heads
 from headlab.labels import load_label
+from headlab.models.state import evaluating, frozen
 from headlab.models.texts.batch import Batch
 from headlab.runs.maps import Maps
 
@@ -229,7 +229,7 @@ class Heads:
                 total[site.key] = total.get(site.key, 0) + slices[tokens.valid].double().sum(0)
                 count[site.key] = count.get(site.key, 0) + int(tokens.valid.sum())
 
-            with torch.no_grad(), seam.evaluating(self.model), edits_at_projections(self.model, self.sites, add):
+            with torch.no_grad(), evaluating(self.model), edits_at_projections(self.model, self.sites, add):
                 self.forward(here)
         return {key: (value / count[key]).float() for key, value in total.items()}
 
@@ -261,7 +261,7 @@ class Heads:
         if layers is not None or heads is not None:
             chosen = self._chosen(layers, heads)
         self.need_sight(site for site in self.sites if chosen is None or site.key in chosen)
-        with seam.evaluating(self.model):
+        with evaluating(self.model):
             return capture_maps(self.model, batch.to(self.device), self.sites, self.view, chosen)
 
     def maps(
@@ -292,8 +292,8 @@ class Heads:
             with (
                 torch.inference_mode(False),
                 torch.enable_grad(),
-                seam.evaluating(self.model),
-                seam.frozen(self.model),
+                evaluating(self.model),
+                frozen(self.model),
             ):
                 slopes = self._gradients_on(batch.to(self.device).clone(), loss, at)
             yield slopes  # the caller's own code runs with the model as it was found
@@ -334,7 +334,7 @@ class Heads:
         seen: set[tuple[str, int]] = set()
         handler = site_handler(self.sites, lambda site, call: seen.add(site.key), self.view)
         try:
-            with torch.no_grad(), seam.evaluating(self.model), self.view.engage(self.model, handler):
+            with torch.no_grad(), evaluating(self.model), self.view.engage(self.model, handler):
                 base(**example.inputs)
         except Exception:  # whatever a base model raises on inputs that were made for the whole one
             return self.model
@@ -344,7 +344,7 @@ class Heads:
         """Whether the trunk takes use_cache=False, and its output stays the same."""
         inputs = {name: value for name, value in example.inputs.items() if name != "labels"}
         try:
-            with torch.no_grad(), seam.evaluating(self.model):
+            with torch.no_grad(), evaluating(self.model):
                 plain = output_tensor(self._trunk(**inputs))
                 without = output_tensor(self._trunk(**inputs, use_cache=False))
         except Exception:  # a module that has never heard of use_cache may raise anything

@@ -29,6 +29,10 @@ class UsageError(HeadlabError):
     exit_code = 2
 
 
+class PluginError(UsageError):
+    """A label, score, task or metric of somebody's own cannot be used: it does not import, or its name is taken."""
+
+
 class DataError(HeadlabError):
     """A file is missing, empty, in another encoding, or lacks a column."""
 

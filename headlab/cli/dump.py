@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headlab.cli.options import Json, Options, TalkOptions, command_line
+from headlab.cli.options import Json, Options, Plugins, TalkOptions, command_line
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
 from headlab.commands.dump import DumpRequest, DumpResult, run
 
@@ -32,7 +32,9 @@ SHOWN = (
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results.", show_default=False)]
 
 
-def dump(options: Annotated[Options, DumpRequest], talk: TalkOptions, out: Out, json: Json = False) -> None:
+def dump(
+    options: Annotated[Options, DumpRequest], talk: TalkOptions, out: Out, plugin: Plugins = None, json: Json = False
+) -> None:
     """Statistics and labels of every head; without --text or --task, of a few pages that come with headlab."""
     request = DumpRequest(**options, command=command_line())
     with Progress(quiet=talk.quiet) as progress:

@@ -84,11 +84,11 @@ def entries(topic: str) -> dict[str, dict[str, Any]]:
     from headlab.base.registry import Registry
     from headlab.scores import SCORES
 
-    registry = {
+    registry: Registry[Any] = {
         "labels": Registry("headlab.labels", "label"),
         "scores": SCORES,
         "tasks": Registry("headlab.tasks", "task", hyphenated=True),
-        "metrics": Registry("headlab.metrics", "metric", hyphenated=True),
+        "metrics": Registry("headlab.metrics", "metric", besides=("metric", "overlap"), hyphenated=True),
     }[topic]
     return {name: {"summary": registry.summary(name)} | _facts(topic, registry, name) for name in registry.names()}
 

@@ -22,6 +22,19 @@ Options = dict[str, Any]  # the options of the requests it is annotated with, by
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")]
 
 
+def load_plugins(files: list[Path] | None) -> list[Path] | None:
+    """Make the plugins in these files known before any other option is read."""
+    import headlab
+
+    for file in files or ():
+        headlab.load_plugins(file)
+    return files
+
+
+PLUGIN_HELP = "Python file with a label, score, task or metric of your own; may be repeated."
+Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help=PLUGIN_HELP, callback=load_plugins, is_eager=True)]
+
+
 @dataclass
 class TalkOptions:
     """How much a command says."""

@@ -9,7 +9,7 @@ import typer
 
 from headlab.base.errors import UsageError
 from headlab.cli.curve_table import curve_table
-from headlab.cli.options import Json, Options, TalkOptions, command_line
+from headlab.cli.options import Json, Options, Plugins, TalkOptions, command_line
 from headlab.cli.output import Progress, print_json, print_paths, rows, table_text
 from headlab.commands import single
 from headlab.commands import sweep as curves
@@ -26,7 +26,11 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for the results.", show
 
 
 def sweep(
-    options: Annotated[Options, SweepRequest, SingleRequest], talk: TalkOptions, out: Out, json: Json = False
+    options: Annotated[Options, SweepRequest, SingleRequest],
+    talk: TalkOptions,
+    out: Out,
+    plugin: Plugins = None,
+    json: Json = False,
 ) -> None:
     """Scores of all heads for a task, and the task's metrics as heads are removed, with random orders as control."""
     request = _request(options)

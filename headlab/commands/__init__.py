@@ -1,1 +1,1 @@
-"""Each command as a request and a function, without printing."""
+"""Each command as a request and a function: `sweep.run(sweep.SweepRequest(model=..., task=...), out)`; no printing."""

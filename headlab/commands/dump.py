@@ -59,31 +59,33 @@ class DumpRequest(RunRequest):
         super().check()
         self._check_labels()
         self._check_sources()
-        from headlab.runs.tables import STATISTICS
+        if self.statistics:
+            from headlab.runs.tables import STATISTICS
 
-        for statistic in self.statistics or ():
-            if statistic not in STATISTICS:
-                raise unknown_name("statistic", statistic, STATISTICS)
+            for statistic in self.statistics:
+                if statistic not in STATISTICS:
+                    raise unknown_name("statistic", statistic, STATISTICS)
         if not self.maps and (self.layers or self.heads):
             raise UsageError("--layers and --heads choose attention maps, and no maps are kept.", "Add --maps N.")
         if not self.maps and self.per_word:
             raise UsageError("--per-word writes attention maps, and no maps are kept.", "Add --maps N.")
 
     def _check_labels(self) -> None:
-        from headlab.labels import LABELS
-
         named = {name.partition(":")[0] for name in self.labels or () if name != "none"}
-        for label in named:
-            check_plugin(LABELS, label)
+        if named:
+            from headlab.labels import LABELS
+
+            for label in named:
+                check_plugin(LABELS, label)
         for label, file in FILES_OF.items():
             if label in named and file not in self.label_files():
                 raise UsageError(f"The label {label} reads a file, and there is no --{file}.", f"Add --{file}.")
 
     def _check_sources(self) -> None:
         """Raise UsageError where the texts are named twice, or an option belongs to a task that is not there."""
-        from headlab.tasks import TASKS
-
         if self.task is not None:
+            from headlab.tasks import TASKS
+
             check_plugin(TASKS, self.task)
         named = [f"--{name}" for name in ("text", "task", "conllu") if getattr(self, name) is not None]
         if len(named) > 1:
@@ -151,9 +153,10 @@ def run(request: DumpRequest, out: str | Path, progress: Progress | None = None)
     request.check()
     for files in request.label_files().values():
         _sha256(files)  # a file that is not there, before a model is opened
-    labels, out, steps = request.load_labels(), Path(out), Steps(progress)
+    out, steps = Path(out), Steps(progress)
     with results_in(out):
         steps.load_libraries()
+        labels = request.load_labels()
         steps.step(f"opening {request.model}")
         texts = _texts_of_task(request) if request.task else _plain_texts(request)
         table = _observe(request, texts, labels, out, steps)

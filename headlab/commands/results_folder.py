@@ -33,8 +33,6 @@ def check_folder(folder: Path) -> None:
 
     Raises UsageError for a folder with foreign files, a file in the way, and a place that cannot be written.
     """
-    from headlab.runs.tables import read_meta
-
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise UsageError(f"{existing} is a file, not a folder.", "Choose another --out.")
@@ -43,6 +41,8 @@ def check_folder(folder: Path) -> None:
     except OSError as error:
         raise UsageError(f"{existing} cannot be written: {error.strerror}.", "Choose another --out.") from error
     if existing == folder.absolute() and any(not path.name.startswith(".") for path in folder.iterdir()):
+        from headlab.runs.tables import read_meta
+
         try:
             read_meta(folder)
         except DataError as error:

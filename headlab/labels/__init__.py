@@ -34,7 +34,7 @@ __all__ = [
     "confirmed", "default_labels", "gap", "joined", "label_columns", "load_label", "load_labels", "plain", "segments",
 ]  # fmt: skip
 
-LABELS = Registry("headlab.labels", "label")
+LABELS: Registry[Any] = Registry("headlab.labels", "label")
 ENOUGH = 10  # instances in each half, below which nothing is said
 
 

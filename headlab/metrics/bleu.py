@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headlab.metrics import Metric, Sums
-from headlab.metrics._overlap import COLUMNS
+from headlab.metrics.metric import Metric, Sums
+from headlab.metrics.overlap import COLUMNS
 
 
 def _bleu(sums: Sums) -> np.ndarray:
@@ -23,9 +23,13 @@ def _bleu(sums: Sums) -> np.ndarray:
 
 METRIC = Metric(
     name="bleu",
+    title="BLEU",
+    text="Corpus BLEU by sacrebleu.",
     columns=COLUMNS["bleu"],
     value=_bleu,
     higher_is_better=True,
-    unit="BLEU",
+    unit="points",
+    bounds=(0.0, 100.0),
     definition="corpus BLEU by sacrebleu: n-grams up to 4, exponential smoothing, case and tokenizer by the signature",
+    source="Papineni et al. 2002; sacrebleu of Post 2018 (1804.08771)",
 )

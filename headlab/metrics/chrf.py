@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headlab.metrics import Metric, Sums
-from headlab.metrics._overlap import COLUMNS
+from headlab.metrics.metric import Metric, Sums
+from headlab.metrics.overlap import COLUMNS
 
 _BETA = 2
 
@@ -29,9 +29,13 @@ def _chrf(sums: Sums) -> np.ndarray:
 
 METRIC = Metric(
     name="chrf",
+    title="chrF",
+    text="Corpus chrF2 by sacrebleu.",
     columns=COLUMNS["chrf"],
     value=_chrf,
     higher_is_better=True,
-    unit="chrF",
+    unit="points",
+    bounds=(0.0, 100.0),
     definition="sacrebleu's corpus chrF2: character n-grams up to 6, no word n-grams, beta 2",
+    source="Popović 2015; sacrebleu of Post 2018 (1804.08771)",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headlab.metrics import Metric, Sums, ratio
+from headlab.metrics.metric import Metric, Sums, ratio
 
 
 def _perplexity(sums: Sums) -> np.ndarray:
@@ -14,9 +14,11 @@ def _perplexity(sums: Sums) -> np.ndarray:
 
 METRIC = Metric(
     name="perplexity",
+    title="perplexity",
+    text="Exponential of the mean loss per token.",
     columns=("nll", "tokens"),
     value=_perplexity,
     higher_is_better=False,
-    unit="perplexity",
     definition="exp(sum of -ln p over predicted tokens / predicted tokens), weighted by token",
+    source="Jelinek et al. 1977, with the natural exponential and every token weighing the same",
 )

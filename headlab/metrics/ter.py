@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headlab.metrics import Metric, Sums
-from headlab.metrics._overlap import COLUMNS
+from headlab.metrics.metric import Metric, Sums
+from headlab.metrics.overlap import COLUMNS
 
 
 def _ter(sums: Sums) -> np.ndarray:
@@ -17,9 +17,12 @@ def _ter(sums: Sums) -> np.ndarray:
 
 METRIC = Metric(
     name="ter",
+    title="TER",
+    text="Translation edit rate by sacrebleu.",
     columns=COLUMNS["ter"],
     value=_ter,
     higher_is_better=False,
     unit="per cent",
     definition="sacrebleu's TER: edits (shifts included) / words of the reference, in per cent",
+    source="Snover et al. 2006; sacrebleu of Post 2018 (1804.08771)",
 )

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from headlab.tasks import Task
 
 ERROR = "standard_error"
-SCORES = Registry("headlab.scores", "score", kind=Score)
+
+
+def _is_score(plugin: Any) -> bool:
+    """A class of scores that has a name."""
+    return isinstance(plugin, type) and issubclass(plugin, Score) and hasattr(plugin, "name")
+
+
+SCORES: Registry[type[Score]] = Registry("headlab.scores", "score", _is_score, besides=("score", "context"))
 
 
 def score(

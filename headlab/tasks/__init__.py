@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from headlab.tasks.running.evaluation import Evaluation as Evaluation
     from headlab.tasks.running.task import Task as Task
 
-TASKS = Registry("headlab.tasks", "task", hyphenated=True)
+
+def _is_task(plugin: Any) -> bool:
+    """A class that follows the contract of tasks."""
+    return isinstance(plugin, type) and all(hasattr(plugin, name) for name in ("name", "purpose", "losses"))
+
+
+TASKS: Registry[Any] = Registry("headlab.tasks", "task", _is_task, hyphenated=True)
 
 _OPENING = ("device", "dtype", "revision", "trust_remote_code")
 
@@ -26,7 +32,7 @@ def task(name: str, model: str | Checkpoint, **options: Any) -> Task:
     revision and trust_remote_code are for opening the model. Raises UsageError for unknown names and options,
     DataError for unusable data.
     """
-    kind = TASKS.load(name).TASK
+    kind = TASKS.load(name)
     opening = {key: options.pop(key) for key in _OPENING if key in options}
     settings = kind.read_options(options)  # before the model is opened: a misspelt option should not cost a minute
     if isinstance(model, str):

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headlab.base.errors import DataError, UsageError
+from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
 from headlab.tasks.data.labelled import labelled_examples, read_labelled
 from headlab.tasks.data.splits import limited
-from headlab.tasks.running.evaluation import evaluating
 from headlab.tasks.running.task import Loaded, Task
 from headlab.tasks.running.verdict import mean_by_example, verdict
 

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headlab.base.errors import CheckpointError, DataError, UsageError
+from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
 from headlab.tasks.data.labelled import LabelledTexts, labelled_examples, read_labelled
 from headlab.tasks.data.splits import limited
-from headlab.tasks.running.evaluation import as_numbers, evaluating
+from headlab.tasks.running.evaluation import as_numbers
 from headlab.tasks.running.rows import Example, collate, grouped
 from headlab.tasks.running.task import Loaded, Task
 from headlab.tasks.running.verdict import sum_by_example, verdict

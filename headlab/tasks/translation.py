@@ -14,14 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from headlab.base.errors import DataError, UsageError, unknown_name
-from headlab.metrics._overlap import Overlap
+from headlab.metrics.overlap import Overlap
 from headlab.models.decoding import Decoding, generate, require_decodable
 from headlab.models.demo.parallel import demo_pairs
+from headlab.models.state import device_of, evaluating
 from headlab.models.texts.batch import Batch
 from headlab.tasks.data.languages import languages, pair_of_name
 from headlab.tasks.data.parallel import Parallel, read_pairs, read_testset, read_together
 from headlab.tasks.data.splits import limited
-from headlab.tasks.running.evaluation import Evaluation, Progress, device_of, evaluating
+from headlab.tasks.running.evaluation import Evaluation, Progress
 from headlab.tasks.running.likelihood import target_sums, token_budget
 from headlab.tasks.running.options import Options
 from headlab.tasks.running.pairs import collate, encode

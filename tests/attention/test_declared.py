@@ -251,7 +251,7 @@ def test_one_module_for_two_layers() -> None:
         ({"projection": "layers.0.weights"}, "gets the shape"),
         ({"projection": "layers.1.out"}, "same projection"),
     ],
-)  # fmt: skip
+)
 def test_wrong_declarations_are_refused(model: nn.Module, change: dict, message: str) -> None:
     first, second = sites()
     wrong = DeclaredSite(**{**vars(first), **change})

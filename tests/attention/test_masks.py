@@ -74,8 +74,10 @@ def test_michels_notation_counts_from_1(case) -> None:
 
 def test_michels_lists() -> None:
     assert parse_heads("E:1:2,3 A:3:8", TRANSLATOR) == [
-        HeadId("encoder", 0, 1), HeadId("encoder", 0, 2), HeadId("cross", 2, 7),
-    ]  # fmt: skip
+        HeadId("encoder", 0, 1),
+        HeadId("encoder", 0, 2),
+        HeadId("cross", 2, 7),
+    ]
     assert parse_heads("E:1:2,3,D:2:1", TRANSLATOR)[-1] == HeadId("decoder", 1, 0)
     for text in ("E:0:1", "E:1:0", "A:1:1,0"):
         with pytest.raises(UsageError, match="from 1"):
@@ -86,14 +88,18 @@ def test_a_single_stack_answers_to_both_letters() -> None:
     assert parse_heads("E3H5,L3H5", ENCODER) == [HeadId("encoder", 3, 5)] * 2
     assert head_name(("encoder", 3, 5), single_stack=True) == "L3H5"
     assert [head_name((kind, 3, 5), single_stack=False) for kind in ("encoder", "decoder", "cross")] == [
-        "E3H5", "D3H5", "X3H5",
-    ]  # fmt: skip
+        "E3H5",
+        "D3H5",
+        "X3H5",
+    ]
 
 
 def test_dicts() -> None:
     assert parse_heads({3: [5, 6], 0: [1]}, ENCODER) == [
-        HeadId("encoder", 3, 5), HeadId("encoder", 3, 6), HeadId("encoder", 0, 1),
-    ]  # fmt: skip
+        HeadId("encoder", 3, 5),
+        HeadId("encoder", 3, 6),
+        HeadId("encoder", 0, 1),
+    ]
     assert parse_heads({3: range(2)}, UNEVEN) == [HeadId("decoder", 3, 0), HeadId("decoder", 3, 1)]
     with pytest.raises(UsageError, match="ambiguous"):
         parse_heads({0: [1]}, TRANSLATOR)
@@ -131,10 +137,7 @@ def test_layers_without_attention_have_no_heads() -> None:
         HeadMask.removing([("decoder", 3, 2)], like=UNEVEN)
 
 
-@pytest.mark.parametrize(
-    "heads",
-    [{0: [-1]}, {-1: [0]}],
-)
+@pytest.mark.parametrize("heads", [{0: [-1]}, {-1: [0]}])
 def test_negative_numbers_in_a_dict_are_refused(heads: dict) -> None:
     with pytest.raises(UsageError, match="no head"):
         parse_heads(heads, ENCODER)

@@ -40,18 +40,31 @@ def with_token_losses(model, n: int = 24) -> tuple[Heads, RandomTask]:
 def tiny_llama() -> tuple[Heads, RandomTask]:
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=60, hidden_size=32, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=32, initializer_range=0.4,
-    )  # fmt: skip
+        vocab_size=60,
+        hidden_size=32,
+        intermediate_size=40,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=32,
+        initializer_range=0.4,
+    )
     return with_token_losses(LlamaForCausalLM(config).eval())
 
 
 def tiny_t5() -> tuple[Heads, RandomTask]:
     torch.manual_seed(0)
     config = T5Config(
-        vocab_size=60, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_decoder_layers=2, num_heads=2,
-        decoder_start_token_id=0, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=60,
+        d_model=16,
+        d_kv=8,
+        d_ff=24,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_heads=2,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+    )
     model = T5ForConditionalGeneration(config).eval()
     return Heads(model), RandomTask(model, n=12)
 
@@ -131,9 +144,15 @@ def test_a_failing_loss_leaves_the_model_as_it_was():
 def test_one_module_for_all_layers_is_run_whole_with_the_reason():
     torch.manual_seed(0)
     config = AlbertConfig(
-        vocab_size=60, embedding_size=16, hidden_size=32, num_hidden_layers=3, num_attention_heads=4,
-        intermediate_size=40, max_position_embeddings=32, initializer_range=0.4,
-    )  # fmt: skip
+        vocab_size=60,
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=40,
+        max_position_embeddings=32,
+        initializer_range=0.4,
+    )
     heads, task = with_token_losses(AlbertForMaskedLM(config).eval())
     assert "serves several layers" in replay_of(heads).reason
     np.testing.assert_allclose(replayed(heads, task), one_by_one(heads, task), rtol=1e-5)
@@ -157,11 +176,23 @@ def test_layers_that_exchange_state_in_another_way_are_found_out():
 def test_shared_keys_and_values_of_gemma_are_right_whichever_way_is_taken():
     torch.manual_seed(0)
     config = Gemma3nTextConfig(
-        vocab_size=60, vocab_size_per_layer_input=60, hidden_size=32, hidden_size_per_layer_input=8,
-        intermediate_size=40, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-        num_kv_shared_layers=2, layer_types=["sliding_attention", "full_attention"] * 2, sliding_window=8,
-        max_position_embeddings=32, laurel_rank=4, altup_num_inputs=2, activation_sparsity_pattern=[0.0] * 4,
-    )  # fmt: skip
+        vocab_size=60,
+        vocab_size_per_layer_input=60,
+        hidden_size=32,
+        hidden_size_per_layer_input=8,
+        intermediate_size=40,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_kv_shared_layers=2,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        sliding_window=8,
+        max_position_embeddings=32,
+        laurel_rank=4,
+        altup_num_inputs=2,
+        activation_sparsity_pattern=[0.0] * 4,
+    )
     heads, task = with_token_losses(Gemma3nForCausalLM(config).eval(), n=6)
     np.testing.assert_allclose(replayed(heads, task), one_by_one(heads, task), rtol=1e-5, atol=1e-6)
 

@@ -23,8 +23,13 @@ from tests.support.reference import (
 from tests.support.tiny_models import tiny_model
 
 LENGTHS = (9, 12, 5, 7, 6, 8, 11, 10, 14, 7, 9, 13, 6, 8, 10, 12)
-STATISTIC = {"previous_token": "prev_mass", "self": "self_mass", "sink": "first_mass", "broad": "entropy_norm",
-             "separator": "separator_mass"}  # fmt: skip
+STATISTIC = {
+    "previous_token": "prev_mass",
+    "self": "self_mass",
+    "sink": "first_mass",
+    "broad": "entropy_norm",
+    "separator": "separator_mass",
+}
 
 
 def test_weights_depend_on_the_text_and_the_seed_only() -> None:

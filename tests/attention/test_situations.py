@@ -85,8 +85,11 @@ def test_a_projection_that_gets_tokens_first() -> None:
     import transformers
 
     torch.manual_seed(0)
-    sizes = {f"{side}_{what}": n for side in ("encoder", "decoder")
-             for what, n in (("layers", 1), ("attention_heads", 4), ("ffn_dim", 32))}  # fmt: skip
+    sizes = {
+        f"{side}_{what}": n
+        for side in ("encoder", "decoder")
+        for what, n in (("layers", 1), ("attention_heads", 4), ("ffn_dim", 32))
+    }
     config = transformers.FSMTConfig(
         langs=["en", "de"], src_vocab_size=60, tgt_vocab_size=60, d_model=32, init_std=0.3, pad_token_id=0, **sizes
     )
@@ -200,8 +203,14 @@ def offloaded(tmp_path: Path) -> nn.Module:
     from transformers import LlamaForCausalLM
 
     tiny_model("llama").save_pretrained(tmp_path / "model")
-    places = {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk", "model.norm": "cpu",
-              "model.rotary_emb": "cpu", "lm_head": "disk"}  # fmt: skip
+    places = {
+        "model.embed_tokens": "cpu",
+        "model.layers.0": "cpu",
+        "model.layers.1": "disk",
+        "model.norm": "cpu",
+        "model.rotary_emb": "cpu",
+        "lm_head": "disk",
+    }
     return LlamaForCausalLM.from_pretrained(
         tmp_path / "model", device_map=places, offload_folder=str(tmp_path / "offload")
     ).eval()
@@ -390,8 +399,9 @@ def test_a_model_without_attention_is_refused() -> None:
 def test_a_vision_model_is_refused() -> None:
     from transformers import ViTConfig, ViTModel
 
-    config = ViTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, image_size=16,
-                       patch_size=8)  # fmt: skip
+    config = ViTConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, image_size=16, patch_size=8
+    )
     with pytest.raises(UnsupportedModelError, match="ViTModel does not read tokens"):
         Heads(ViTModel(config).eval())
 

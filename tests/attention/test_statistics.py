@@ -15,8 +15,13 @@ from tests.support.reference import STATISTICS, Pool, eager_maps, head_norms, he
 from tests.support.tiny_models import FAMILIES, tiny_model
 
 COLUMNS = [name + suffix for name in (*STATISTICS, "output_norm") for suffix in ("", "_words")]
-CHANCES = {"previous_token": "prev_mass", "next_token": "next_mass", "self": "self_mass",
-           "separator": "separator_mass", "sink": "first_mass"}  # fmt: skip
+CHANCES = {
+    "previous_token": "prev_mass",
+    "next_token": "next_mass",
+    "self": "self_mass",
+    "separator": "separator_mass",
+    "sink": "first_mass",
+}
 
 
 def reference_pool(model, name, batches) -> Pool:

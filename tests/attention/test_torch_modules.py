@@ -85,10 +85,15 @@ SLOPED = torch.arange(9)[None] - torch.arange(9)[:, None]  # key minus query
         ({}, {"attn_mask": floats(causal()), "padding": floats(~PADDED.source.valid)}),
         ({"need_weights": True}, {"attn_mask": 0.3 * SLOPED.float(), "padding": floats(~PADDED.source.valid)}),
         ({}, {"attn_mask": causal().expand(3 * HEADS, 9, 9), "tokens_first": None}),
-        ({}, {"attn_mask": -0.5 * SLOPED.abs() * (torch.arange(3 * HEADS) % HEADS)[:, None, None],
-              "padding": floats(~PADDED.source.valid)}),
+        (
+            {},
+            {
+                "attn_mask": -0.5 * SLOPED.abs() * (torch.arange(3 * HEADS) % HEADS)[:, None, None],
+                "padding": floats(~PADDED.source.valid),
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_every_option(options: dict, masks: dict) -> None:
     model = seeded(Layer, **options)
     batch = with_inputs(PADDED, **{k: v for k, v in masks.items() if k != "tokens_first"})
@@ -227,10 +232,14 @@ class Translator(nn.Module):
 
     def forward(self, source: Tensor, source_valid: Tensor, target: Tensor, target_valid: Tensor) -> Tensor:
         return self.body(
-            self.embedding(source), self.embedding(target), tgt_mask=causal(target.shape[1]),
-            src_key_padding_mask=~source_valid, tgt_key_padding_mask=~target_valid,
-            memory_key_padding_mask=~source_valid, tgt_is_causal=True,
-        )  # fmt: skip
+            self.embedding(source),
+            self.embedding(target),
+            tgt_mask=causal(target.shape[1]),
+            src_key_padding_mask=~source_valid,
+            tgt_key_padding_mask=~target_valid,
+            memory_key_padding_mask=~source_valid,
+            tgt_is_causal=True,
+        )
 
 
 def translation(source_lengths: tuple[int, ...], target_lengths: tuple[int, ...]) -> Batch:

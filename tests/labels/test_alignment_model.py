@@ -17,10 +17,21 @@ from headlab.models.texts.encoding import text_batches
 def tiny_translator(folder: Path) -> Checkpoint:
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    config = BartConfig(vocab_size=len(tokenizer), d_model=32, encoder_layers=1, decoder_layers=1,
-                        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=32, decoder_ffn_dim=32,
-                        max_position_embeddings=64, pad_token_id=0, bos_token_id=2, eos_token_id=3,
-                        decoder_start_token_id=3)  # fmt: skip
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=3,
+        decoder_start_token_id=3,
+    )
     model = BartForConditionalGeneration(config).eval()
     return Checkpoint("tiny", model, tokenizer, max_length=64, is_encoder_decoder=True)
 

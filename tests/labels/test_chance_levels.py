@@ -22,9 +22,16 @@ LENGTH = 5
 PLACES = sorted(set(default_labels()) - {"positional", "positional_argmax", "broad"})
 # As rare_token reads, which needs texts of more than 500 different tokens.
 ARGMAX = Label(
-    "argmax", "target", 0.5, 0.0, "largest weight on token 20", "made for this test",
-    target=KeyClass(lambda scene: scene.keys.ids == 20), reading="argmax", exclude=("special",),
-)  # fmt: skip
+    "argmax",
+    "target",
+    0.5,
+    0.0,
+    "largest weight on token 20",
+    "made for this test",
+    target=KeyClass(lambda scene: scene.keys.ids == 20),
+    reading="argmax",
+    exclude=("special",),
+)
 
 
 def uneven(causal: bool) -> np.ndarray:

@@ -58,9 +58,19 @@ def test_dump_reads_a_treebank(tiny_classifier: Path, tmp_path: Path, monkeypatc
     path = tmp_path / "tiny.conllu"
     path.write_text("\n\n".join([sentence] * 30) + "\n\n", encoding="utf-8")
     done = CliRunner().invoke(
-        application(), ["dump", str(tiny_classifier), "--conllu", str(path), "--out", str(tmp_path / "out"), "--quiet",
-              "--labels", "sink,syntactic:det"],
-    )  # fmt: skip
+        application(),
+        [
+            "dump",
+            str(tiny_classifier),
+            "--conllu",
+            str(path),
+            "--out",
+            str(tmp_path / "out"),
+            "--quiet",
+            "--labels",
+            "sink,syntactic:det",
+        ],
+    )
     assert done.exit_code == 0, done.output
     table = pd.read_parquet(tmp_path / "out" / "heads.parquet")
     assert (table["syntactic:det:dependent-head_n"] == 15).all()
@@ -83,9 +93,23 @@ def test_dump_limits_a_treebank_for_its_labels_too_and_counts_the_words_that_wer
     path = tmp_path / "tiny.conllu"
     path.write_text("\n\n".join(["\n".join(rows)] * 30) + "\n\n", encoding="utf-8")
     done = CliRunner().invoke(
-        application(), ["dump", str(tiny_classifier), "--conllu", str(path), "--out", str(tmp_path / "out"), "--quiet",
-              "--labels", "syntactic", "--limit", "22", "--max-length", "5"],
-    )  # fmt: skip
+        application(),
+        [
+            "dump",
+            str(tiny_classifier),
+            "--conllu",
+            str(path),
+            "--out",
+            str(tmp_path / "out"),
+            "--quiet",
+            "--labels",
+            "syntactic",
+            "--limit",
+            "22",
+            "--max-length",
+            "5",
+        ],
+    )
     assert done.exit_code == 0, done.output
     table = pd.read_parquet(tmp_path / "out" / "heads.parquet")
     assert (table["syntactic:det:dependent-head_n"] == 22).all()  # two determiners in each of 11 odd sentences

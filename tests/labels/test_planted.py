@@ -76,11 +76,16 @@ def looked_at(what: str, kind: str, tokens: list[str], i: int) -> list[int]:
     seen = list(range(i + 1)) if kind == "decoder" else list(range(n))
     own = [j for j in seen if tokens[j] == tokens[i] and (j != i or kind == "decoder")]
     words = {
-        "previous-token": [i - 1], "next-token": [i + 1], "self": [i], "broad": seen, "dead": seen, "sink": [0],
+        "previous-token": [i - 1],
+        "next-token": [i + 1],
+        "self": [i],
+        "broad": seen,
+        "dead": seen,
+        "sink": [0],
         "separator": [j for j in seen if tokens[j] == "[SEP]"],
         "block": list(range(1, 31)) if i < 32 else list(range(32, 63)),
         "duplicate-token": own[:1] or ([0] if i else seen[1:]),
-    }  # fmt: skip
+    }
     if what == "syntactic":
         looks, at = ("d", "n") if kind == "encoder" else ("n", "d")
         partner = at + tokens[i][1:]

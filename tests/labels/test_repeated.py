@@ -80,8 +80,10 @@ def test_copying_by_hand() -> None:
     table = heads.observe([batch], labels=["copying"])
     unembedding = (model.lm_head.weight * model.model.norm.weight).detach()
     values = {}
-    hooks = [layer.self_attn.v_proj.register_forward_hook(lambda m, i, o, k=k: values.update({k: o.detach()}))
-             for k, layer in enumerate(model.model.layers)]  # fmt: skip
+    hooks = [
+        layer.self_attn.v_proj.register_forward_hook(lambda m, i, o, k=k: values.update({k: o.detach()}))
+        for k, layer in enumerate(model.model.layers)
+    ]
     with torch.no_grad():
         model(**batch.inputs)
     for hook in hooks:

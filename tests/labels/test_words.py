@@ -180,8 +180,10 @@ def test_a_treebank_on_a_real_tokenizer(tiny_classifier: Path, tmp_path: Path) -
     from headlab.models import open_model
     from headlab.models.texts.encoding import text_batches
 
-    sentence = "\n".join(f"{i}\t{w}\t_\t_\t_\t_\t{h}\t{r}\t_\t_" for i, w, h, r in
-                         [(1, "the", 2, "det"), (2, "cat", 3, "nsubj"), (3, "sleeps", 0, "root")])  # fmt: skip
+    sentence = "\n".join(
+        f"{i}\t{w}\t_\t_\t_\t_\t{h}\t{r}\t_\t_"
+        for i, w, h, r in [(1, "the", 2, "det"), (2, "cat", 3, "nsubj"), (3, "sleeps", 0, "root")]
+    )
     path = tmp_path / "tiny.conllu"
     path.write_text("\n\n".join([sentence] * 24) + "\n\n", encoding="utf-8")
     labels = load_labels(["syntactic"], conllu=path)
@@ -242,8 +244,18 @@ def test_alignment_of_planted_sentences_counts_the_error_rate() -> None:
     batch = sentence_batch(words, [])
     extra = dict(batch.extra) | as_extra(instances, range(8), ["word", "sure", "possible"])
     batch = Batch(batch.inputs, batch.source, None, batch.examples, extra)
-    label = Label("alignment", "word_pairs", 0.1, None, "d", "s", input=Given((batch,)), pair="word", margin=0.1,
-                  beside=("sure", "possible"))  # fmt: skip
+    label = Label(
+        "alignment",
+        "word_pairs",
+        0.1,
+        None,
+        "d",
+        "s",
+        input=Given((batch,)),
+        pair="word",
+        margin=0.1,
+        beside=("sure", "possible"),
+    )
     table = Heads(planted([at_offset(3)], causal=False)).observe(texts_of(12), labels=[label])
     assert table["alignment_score"].iloc[0] == pytest.approx(0.75)
     assert table["alignment_aer"].iloc[0] == pytest.approx(0.25)

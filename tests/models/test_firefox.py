@@ -179,7 +179,7 @@ def test_random_damage_never_ends_in_another_error(tmp_path: Path) -> None:
         (lambda i: [*i[:-1], (*i[-1][:3], i[-1][3].replace(b"dec-cell: ssru", b"dec-cell: gru "))], "dec-cell"),
         (lambda i: [*i[:-1], (*i[-1][:3], i[-1][3].replace(b"heads: 4", b"heads: 5"))], "5 heads do not divide"),
     ],
-)  # fmt: skip
+)
 def test_what_contradicts_itself_is_named(tmp_path: Path, change, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         read_bytes(tmp_path, marian_bytes(change(student_items())))
@@ -226,8 +226,12 @@ def test_its_heads_are_found_seen_and_removed(student: FirefoxStudent) -> None:
     with heads.masked(HeadMask.removing("E0H1,E1H2,X0H0,X0H3", like=heads)):
         masked = greedy(student, ids, mask)
     twin = load_twin(student)
-    for attention, head in ((twin.encoder[0].self_attention, 1), (twin.encoder[1].self_attention, 2),
-                            (twin.decoder[0].cross_attention, 0), (twin.decoder[0].cross_attention, 3)):  # fmt: skip
+    for attention, head in (
+        (twin.encoder[0].self_attention, 1),
+        (twin.encoder[1].self_attention, 2),
+        (twin.decoder[0].cross_attention, 0),
+        (twin.decoder[0].cross_attention, 3),
+    ):
         with torch.no_grad():
             attention.output.weight[:, head * 4 : (head + 1) * 4] = 0
     assert masked == greedy(twin, ids, mask) != before

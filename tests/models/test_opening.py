@@ -110,8 +110,15 @@ def test_a_folder_without_a_tokenizer_has_none(bert_folder: Path, tmp_path: Path
 
 
 def test_positions_that_no_token_gets_do_not_count() -> None:
-    config = RobertaConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-                           intermediate_size=8, max_position_embeddings=34, pad_token_id=1)  # fmt: skip
+    config = RobertaConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=34,
+        pad_token_id=1,
+    )
     model = RobertaModel(config).eval()
     limit = token_limit(model)
     assert limit == 32

@@ -91,8 +91,9 @@ def test_kinds_are_swept_alone_or_in_equal_shares():
     assert set(both["kinds"]) == {"cross", "encoder+decoder+cross"}
     controls = both[both.strategy == "random"].groupby("kinds")["seed"].unique()
     assert {kinds: seeds.tolist() for kinds, seeds in controls.items()} == {
-        "cross": [0, 1], "encoder+decoder+cross": [0, 1],
-    }  # fmt: skip
+        "cross": [0, 1],
+        "encoder+decoder+cross": [0, 1],
+    }
     assert isinstance(cross[0], HeadId)
 
 

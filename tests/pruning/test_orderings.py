@@ -101,23 +101,51 @@ def test_whole_numbers_are_heads(count):
 
 def test_budgets_as_they_are_written():
     assert [budget_size(b, 72) for b in (0, "10%", 0.1, "0.1", 12, "12", 1, 1.0, "100%", "12.5 %")] == [
-        0, 7, 7, 7, 12, 12, 1, 72, 72, 9,
-    ]  # fmt: skip
+        0,
+        7,
+        7,
+        7,
+        12,
+        12,
+        1,
+        72,
+        72,
+        9,
+    ]
     assert [budget_text(b) for b in (0, 0.1, 0.125, 0.3, 1.0, 12, " 10% ", "0.1", np.float64(0.07))] == [
-        "0", "10%", "12.5%", "30%", "100%", "12", "10%", "0.1", "7%",
-    ]  # fmt: skip
+        "0",
+        "10%",
+        "12.5%",
+        "30%",
+        "100%",
+        "12",
+        "10%",
+        "0.1",
+        "7%",
+    ]
     assert budget_size("2.5%", 20) == 1, "halves are rounded up"
 
 
 @pytest.mark.parametrize(
     ("budget", "cause"),
     [
-        (73, "72 heads"), ("73", "72 heads"), (-1, "out of range"), ("-1", "out of range"), (1.5, "150% is out of"),
-        ("101%", "out of range"), ("-5%", "out of range"), (-0.1, "out of range"), ("ten", "not a budget"),
-        ("", "not a budget"), ("10%%", "not a budget"), (True, "not a budget"), (float("nan"), "not a budget"),
-        (None, "not a budget"), ("1e3", "not a budget"),
+        (73, "72 heads"),
+        ("73", "72 heads"),
+        (-1, "out of range"),
+        ("-1", "out of range"),
+        (1.5, "150% is out of"),
+        ("101%", "out of range"),
+        ("-5%", "out of range"),
+        (-0.1, "out of range"),
+        ("ten", "not a budget"),
+        ("", "not a budget"),
+        ("10%%", "not a budget"),
+        (True, "not a budget"),
+        (float("nan"), "not a budget"),
+        (None, "not a budget"),
+        ("1e3", "not a budget"),
     ],
-)  # fmt: skip
+)
 def test_wrong_budgets_are_refused(budget, cause):
     with pytest.raises(UsageError, match=cause):
         budget_size(budget, 72)
@@ -151,8 +179,11 @@ def test_kinds_can_be_left_alone():
 def test_nullable_columns_and_ties_are_ordered():
     labels = pd.Series([True, None, False, True], index=two_kinds().index, dtype="boolean", name="sink")
     assert [head[:] for head in order(labels)] == [
-        ("cross", 0, 0), ("encoder", 0, 0), ("cross", 0, 1), ("encoder", 0, 1),
-    ]  # fmt: skip
+        ("cross", 0, 0),
+        ("encoder", 0, 0),
+        ("cross", 0, 1),
+        ("encoder", 0, 1),
+    ]
 
 
 def test_wrong_orderings_are_refused():

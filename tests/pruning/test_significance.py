@@ -31,8 +31,12 @@ def test_the_interval_is_scipys_paired_percentile_interval():
     theirs = stats.bootstrap(
         (before["correct"].to_numpy(), after["correct"].to_numpy()),
         lambda x, y, axis: (x - y).mean(axis=axis),
-        paired=True, vectorized=True, method="percentile", n_resamples=8000, rng=np.random.default_rng(1),
-    ).confidence_interval  # fmt: skip
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=8000,
+        rng=np.random.default_rng(1),
+    ).confidence_interval
     assert row["drop"] == pytest.approx((before["correct"] - after["correct"]).mean(), abs=1e-12)
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((theirs.low, theirs.high), abs=4e-3)  # steps of 1/300
 

@@ -23,8 +23,22 @@ def sentences(tmp_path: Path) -> Path:
 
 
 def command(model: Path, data: Path, out: Path, *more: str) -> list[str]:
-    return ["sweep", str(model), "--task", "classification", "--data", str(data), "--text-column", "sentence",
-            "--label-column", "verdict", "--out", str(out), "--quiet", *more]  # fmt: skip
+    return [
+        "sweep",
+        str(model),
+        "--task",
+        "classification",
+        "--data",
+        str(data),
+        "--text-column",
+        "sentence",
+        "--label-column",
+        "verdict",
+        "--out",
+        str(out),
+        "--quiet",
+        *more,
+    ]
 
 
 def test_single_heads_are_tabled_and_compared(tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys):
@@ -91,9 +105,15 @@ def test_options_that_do_not_go_together_are_refused(options, cause):
         (("--train", "gates", "--keep", "2.5"), "--keep '2.5' is not a list of numbers of heads"),
         (("--train", "gates", "--penalties", "inf"), "--penalties 'inf' is not a list of numbers"),
         (("--train", "gates", "--keep", "25"), "25"),
-        (("--kinds", "cross",), "Unknown kind of attention 'cross'"),
+        (
+            (
+                "--kinds",
+                "cross",
+            ),
+            "Unknown kind of attention 'cross'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_options_that_would_be_idle_are_refused_before_anything_is_scored(
     options, cause, tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys
 ):

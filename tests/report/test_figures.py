@@ -166,8 +166,7 @@ def test_label_map_legend_has_a_colour_only_where_a_cell_has_it(encoder_heads: p
 
 
 @pytest.mark.parametrize(
-    ("marks", "text"),
-    [("", ""), ("PLO", "PLO"), ("PLOo", "PLO\no"), ("PLOoKV", "PLO\noKV"), ("PLOoKVC", "PLO\no+3")],
+    ("marks", "text"), [("", ""), ("PLO", "PLO"), ("PLOo", "PLO\no"), ("PLOoKV", "PLO\noKV"), ("PLOoKVC", "PLO\no+3")]
 )
 def test_every_label_of_a_head_is_in_its_cell_or_counted(marks: str, text: str) -> None:
     assert cell_text(list(marks)) == text
@@ -298,8 +297,9 @@ def test_pruning_curve_errors(encoder_sweep: pd.DataFrame) -> None:
         pruning_curve(encoder_sweep.iloc[:0])
 
 
-def test_figures_draw_into_given_axes(encoder_heads: pd.DataFrame, encoder_sweep: pd.DataFrame, fake: SimpleNamespace,
-                                      tmp_path: Path) -> None:  # fmt: skip
+def test_figures_draw_into_given_axes(
+    encoder_heads: pd.DataFrame, encoder_sweep: pd.DataFrame, fake: SimpleNamespace, tmp_path: Path
+) -> None:
     figure = Figure(figsize=(8, 6), layout="constrained")
     axes = figure.subplots(2, 2).ravel()
     assert heat_map(encoder_heads, "entropy", ax=axes[0]) is figure
@@ -356,8 +356,7 @@ def test_matched_controls_are_a_mean_with_their_range(encoder_sweep: pd.DataFram
     expected = one[one["metric"] == metric].drop_duplicates("n_removed").sort_values("n_removed")["value"] - 0.05
     np.testing.assert_allclose(np.asarray(drawn.lines[0].get_ydata(), dtype=float), expected.astype(float), atol=1e-9)
     (ends,) = drawn.lines[2]
-    np.testing.assert_allclose([np.ptp(segment[:, 1])
-                                for segment in ends.get_segments()], 0.1, atol=1e-9)  # fmt: skip
+    np.testing.assert_allclose([np.ptp(segment[:, 1]) for segment in ends.get_segments()], 0.1, atol=1e-9)
 
 
 def test_a_share_that_falls_to_nearly_nothing_is_not_drawn_on_a_logarithmic_scale(encoder_sweep: pd.DataFrame) -> None:

@@ -28,8 +28,11 @@ def one_cut(fake: SimpleNamespace, metric: str, baseline: float, drop: float, lo
     sweep = sweep[(sweep["strategy"] == "gradient") & sweep["budget"].isin(["0", "20%"])].copy()
     rises = metric in {"loss", "perplexity"}
     sweep.loc[sweep["n_removed"] > 0, ["value", "drop", "ci_low", "ci_high"]] = [
-        baseline + drop if rises else baseline - drop, drop, low, high,
-    ]  # fmt: skip
+        baseline + drop if rises else baseline - drop,
+        drop,
+        low,
+        high,
+    ]
     return sweep
 
 
@@ -42,13 +45,16 @@ def sentence(write_run: Write, sweep: pd.DataFrame) -> str:
     [
         ("loss", (2.0, -0.664, -1.399, -0.019), "clearly improves loss: a fall of 0.664 [0.019, 1.399], for the bet"),
         ("accuracy", (0.7, -0.167, -0.3, -0.1), "clearly improves accuracy: a rise of 0.167 [0.100, 0.300], for the b"),
-        ("perplexity", (50.0, -16.289, -40.0, 2.0), "(every 95 % interval of the drop reaches 0); a fall of 16.289 "
-                                                    "[-2.000, 40.000], for the better"),
+        (
+            "perplexity",
+            (50.0, -16.289, -40.0, 2.0),
+            "(every 95 % interval of the drop reaches 0); a fall of 16.289 [-2.000, 40.000], for the better",
+        ),
         ("loss", (2.0, 0.5, 0.1, 0.9), "clearly worsens loss is 14 of 72 heads (19 %): a rise of 0.500 [0.100, 0.900]"),
         ("accuracy", (0.7, 0.0, -0.1, 0.1), "(every 95 % interval of the drop reaches 0); no change [-0.100, 0.100]"),
         ("accuracy", (0.7, 0.2, np.nan, np.nan), "clearly worsens accuracy; a drop of 0.200 [–, –] at the last one"),
     ],
-)  # fmt: skip
+)
 def test_a_sentence_says_what_its_interval_says(
     write_run: Write, fake: SimpleNamespace, metric: str, numbers: tuple[float, ...], words: str
 ) -> None:

@@ -43,8 +43,11 @@ def test_bertviz_gets_its_layers(fake: SimpleNamespace) -> None:
 
 
 def test_bertviz_gets_encoder_decoder_and_cross(fake: SimpleNamespace) -> None:
-    maps = [*fake.maps(["s", "t"], [("encoder", 0, 0)]), *fake.maps(["x", "y", "z"], [("decoder", 0, 0)]),
-            *fake.maps(["x", "y", "z"], [("cross", 0, 0)], keys=["s", "t"])]  # fmt: skip
+    maps = [
+        *fake.maps(["s", "t"], [("encoder", 0, 0)]),
+        *fake.maps(["x", "y", "z"], [("decoder", 0, 0)]),
+        *fake.maps(["x", "y", "z"], [("cross", 0, 0)], keys=["s", "t"]),
+    ]
     found = to_bertviz(maps)
     assert found["encoder_tokens"] == ["s", "t"] and found["decoder_tokens"] == ["x", "y", "z"]
     assert found["cross_attention"][0].shape == (1, 1, 3, 2) and found["decoder_attention"][0].shape == (1, 1, 3, 3)

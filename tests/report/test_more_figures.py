@@ -50,8 +50,11 @@ def test_model_view_of_long_texts_keeps_the_largest_weight_of_each_block() -> No
 def distributions() -> list[AttentionMap]:
     rng = np.random.default_rng(0)
     tokens = ["a", "b", "c", "d"]
-    return [AttentionMap("encoder", h // 2, h % 2, text, rng.dirichlet(np.ones(4), 4), tokens, tokens)
-            for text in range(2) for h in range(4)]  # fmt: skip
+    return [
+        AttentionMap("encoder", h // 2, h % 2, text, rng.dirichlet(np.ones(4), 4), tokens, tokens)
+        for text in range(2)
+        for h in range(4)
+    ]
 
 
 def test_divergences_are_those_of_scipy(distributions: list[AttentionMap]) -> None:
@@ -59,8 +62,10 @@ def test_divergences_are_those_of_scipy(distributions: list[AttentionMap]) -> No
     assert list(index) == [("encoder", 0, 0), ("encoder", 0, 1), ("encoder", 1, 0), ("encoder", 1, 1)]
     for i in range(4):
         for j in range(4):
-            rows = [jensenshannon(distributions[4 * t + i].weights, distributions[4 * t + j].weights, axis=1) ** 2
-                    for t in range(2)]  # fmt: skip
+            rows = [
+                jensenshannon(distributions[4 * t + i].weights, distributions[4 * t + j].weights, axis=1) ** 2
+                for t in range(2)
+            ]
             assert found[i, j] == pytest.approx(np.mean(rows), abs=1e-9)
 
 
@@ -119,9 +124,14 @@ def test_pruning_by_kind_has_a_line_for_each_kind(fake: SimpleNamespace) -> None
 
 def test_the_front_is_what_no_cut_beats(encoder_sweep: pd.DataFrame) -> None:
     front = pareto_front(encoder_sweep)
-    better = [((encoder_sweep["n_removed"] >= row.n_removed) & (encoder_sweep["drop"] <= row.drop)
-               & ((encoder_sweep["n_removed"] > row.n_removed) | (encoder_sweep["drop"] < row.drop))).any()
-              for row in encoder_sweep.itertuples()]  # fmt: skip
+    better = [
+        (
+            (encoder_sweep["n_removed"] >= row.n_removed)
+            & (encoder_sweep["drop"] <= row.drop)
+            & ((encoder_sweep["n_removed"] > row.n_removed) | (encoder_sweep["drop"] < row.drop))
+        ).any()
+        for row in encoder_sweep.itertuples()
+    ]
     undominated = encoder_sweep[~np.array(better)].drop_duplicates(["n_removed", "drop"])
     assert sorted(zip(front["n_removed"], front["drop"])) == sorted(zip(undominated["n_removed"], undominated["drop"]))
     axes = pareto(encoder_sweep).axes[0]
@@ -154,8 +164,9 @@ def test_heads_over_training_names_those_that_move(fake: SimpleNamespace) -> Non
         heads_over_training({0: first}, "prev_mass")
 
 
-def test_all_of_them_draw_into_given_axes(encoder_heads: pd.DataFrame, encoder_sweep: pd.DataFrame,
-                                          distributions: list[AttentionMap]) -> None:  # fmt: skip
+def test_all_of_them_draw_into_given_axes(
+    encoder_heads: pd.DataFrame, encoder_sweep: pd.DataFrame, distributions: list[AttentionMap]
+) -> None:
     def axes(count: int = 1):
         figure = Figure()
         made = list(figure.subplots(1, count, squeeze=False)[0])

@@ -51,8 +51,10 @@ def test_bertviz_draws_encoder_decoder_and_cross_attention(tmp_path: Path, fake:
         *fake.maps(["x", "y", "z"], [("decoder", *h) for h in heads]),
         *fake.maps(["x", "y", "z"], [("cross", *h) for h in heads], keys=["s", "t"]),
     ]
-    found = {name: [torch.from_numpy(a) for a in value] if "attention" in name else value
-             for name, value in to_bertviz(maps).items()}  # fmt: skip
+    found = {
+        name: [torch.from_numpy(a) for a in value] if "attention" in name else value
+        for name, value in to_bertviz(maps).items()
+    }
     for view in (bertviz.head_view, bertviz.model_view):
         drawn = {part["name"]: part for part in _parameters(view(**found, html_action="return").data)["attention"]}
         np.testing.assert_allclose(np.array(drawn["Cross"]["attn"])[1, 1], maps[11].weights, atol=1e-6)

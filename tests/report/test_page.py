@@ -284,9 +284,20 @@ def test_summary_says_how_many_labels_hold_with_their_interval(write_run: Write,
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.12345, "0.123"), (1e-5, "1.00e-05"), (123.4, "123.4"), (float("inf"), "inf"), (None, "–"), (pd.NA, "–"),
-     (np.nan, "–"), (True, "yes"), (np.int64(7), "7"), ("x", "x"), (0.0, "0.000")],
-)  # fmt: skip
+    [
+        (0.12345, "0.123"),
+        (1e-5, "1.00e-05"),
+        (123.4, "123.4"),
+        (float("inf"), "inf"),
+        (None, "–"),
+        (pd.NA, "–"),
+        (np.nan, "–"),
+        (True, "yes"),
+        (np.int64(7), "7"),
+        ("x", "x"),
+        (0.0, "0.000"),
+    ],
+)
 def test_numbers_are_readable(value: object, text: str) -> None:
     assert number(value) == text
 

@@ -42,8 +42,11 @@ def made_up_maps(n_texts: int, n_tokens: int, heads: list[tuple[str, int, int]])
     rng = np.random.default_rng(0)
     tokens = [f"w{i}" for i in range(n_tokens)]
     rows = rng.dirichlet(np.full(n_tokens, 0.1), size=(n_texts, n_tokens))
-    return [AttentionMap(*head, text, np.roll(rows[text], i, axis=0), tokens, tokens)
-            for text in range(n_texts) for i, head in enumerate(heads)]  # fmt: skip
+    return [
+        AttentionMap(*head, text, np.roll(rows[text], i, axis=0), tokens, tokens)
+        for text in range(n_texts)
+        for i, head in enumerate(heads)
+    ]
 
 
 def test_twenty_maps_of_every_head_at_128_tokens_take_less_than_10_mb(

@@ -69,8 +69,10 @@ def test_maps_of_a_layer_share_a_tensor_and_texts_are_named_once(tmp_path: Path)
     rng = np.random.default_rng(0)
     stored = [
         AttentionMap("encoder", layer, head, text, rng.dirichlet(np.ones(3), 3), list("abc"), list("abc"))
-        for text in range(2) for layer in range(2) for head in (1, 4)
-    ]  # fmt: skip
+        for text in range(2)
+        for layer in range(2)
+        for head in (1, 4)
+    ]
     save_maps(tmp_path, [*stored, stored[-1]])  # the same head twice cannot share a tensor
     tensors = load_file(tmp_path / "maps.safetensors")
     assert [tensors[f"text{t}.encoder.{i}"].shape for t in (0, 1) for i in (0, 1)] == [(1, 2, 3, 3)] * 4
@@ -81,8 +83,16 @@ def test_maps_of_a_layer_share_a_tensor_and_texts_are_named_once(tmp_path: Path)
 
 def test_maps_of_the_first_schema_are_read(tmp_path: Path) -> None:
     (tmp_path / "maps.safetensors").write_bytes(save({"0": np.eye(2, dtype=np.float16)}))
-    entry = {"tensor": "0", "kind": "cross", "layer": 3, "head": 5, "text": 1, "query_tokens": ["a", "b"],
-             "key_tokens": ["c", "</s>"], "key_special": [1]}  # fmt: skip
+    entry = {
+        "tensor": "0",
+        "kind": "cross",
+        "layer": 3,
+        "head": 5,
+        "text": 1,
+        "query_tokens": ["a", "b"],
+        "key_tokens": ["c", "</s>"],
+        "key_special": [1],
+    }
     (tmp_path / "maps.json").write_text(json.dumps({"schema": 1, "maps": [entry]}))
     (found,) = load_maps(tmp_path)
     assert (found.kind, found.layer, found.head, found.text, found.key_special) == ("cross", 3, 5, 1, [False, True])

@@ -25,8 +25,18 @@ def folder(tmp_path: Path) -> Path:
         for step in (0, 10, 20):
             for kind, layer, head in HEADS:
                 score = top if (step, layer, head) == (20, 1, 0) else 0.01 * layer + 0.001 * step
-                rows.append({"model": model, "seed": 0, "step": step, "kind": kind, "layer": layer, "head": head,
-                             "induction": score > 0.5, "induction_score": score})  # fmt: skip
+                rows.append(
+                    {
+                        "model": model,
+                        "seed": 0,
+                        "step": step,
+                        "kind": kind,
+                        "layer": layer,
+                        "head": head,
+                        "induction": score > 0.5,
+                        "induction_score": score,
+                    }
+                )
     place = tmp_path / "training"
     write_meta(place, {"model": "tiny"})
     pd.DataFrame(rows).to_csv(place / "heads_over_training.csv", index=False)

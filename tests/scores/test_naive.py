@@ -236,7 +236,7 @@ VALUES = {
     "gpt2": lambda m, i: m.transformer.h[i].attn.c_attn.weight.T[64:],
     "gpt_neox": lambda m, i: fused(m.gpt_neox.layers[i].attention.query_key_value.weight),
     "opt": lambda m, i: m.model.decoder.layers[i].self_attn.v_proj.weight,
-}  # fmt: skip
+}
 
 
 class NoTask:

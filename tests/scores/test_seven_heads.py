@@ -149,8 +149,9 @@ def test_shapley_is_the_mean_over_all_orders_and_sums_to_the_total(planted):
 @pytest.mark.parametrize("truncation", [0.0, 0.05])
 def test_random_orders_estimate_it_within_their_error_and_keep_the_sum(planted, truncation):
     heads, task = planted
-    found = score("shapley", heads, task, split="all", exact=False, permutations=3000, precision=0, seed=1,
-                  truncation=truncation)  # fmt: skip
+    found = score(
+        "shapley", heads, task, split="all", exact=False, permutations=3000, precision=0, seed=1, truncation=truncation
+    )
     exact, error = score("shapley", heads, task, split="all"), standard_errors(found)
     assert found.sum() == pytest.approx(exact.sum(), abs=1e-9)  # efficiency
     assert (error[:3] > 0).all() and error.max() < 0.02
@@ -162,8 +163,15 @@ def test_random_orders_estimate_it_within_their_error_and_keep_the_sum(planted, 
 
 def test_shapley_stops_early_when_it_is_precise_enough(planted):
     calls = []
-    found = score("shapley", *planted, split="all", exact=False, permutations=500, precision=0.05,
-                  progress=lambda done, total, what: calls.append((done, total)))  # fmt: skip
+    found = score(
+        "shapley",
+        *planted,
+        split="all",
+        exact=False,
+        permutations=500,
+        precision=0.05,
+        progress=lambda done, total, what: calls.append((done, total)),
+    )
     assert 8 <= calls[-1][0] < 500
     assert standard_errors(found).max() <= 0.05 * TOTAL
     with pytest.raises(UsageError, match="at least 2"):

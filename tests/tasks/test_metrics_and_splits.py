@@ -35,7 +35,7 @@ def test_a_drop_above_zero_means_worse():
 @pytest.mark.parametrize("name", METRICS.names())
 def test_every_metric_works_on_any_leading_shape_and_keeps_nan(name):
     one = metric(name)
-    assert one.name == name and one.definition and one.unit
+    assert one.name == name and one.title and one.text.endswith(".") and one.definition and one.source
     generator = np.random.default_rng(0)
     sums = {column: generator.uniform(1, 2, size=(5, 3)) for column in one.columns}
     values = one.value(sums)
@@ -55,7 +55,7 @@ def test_a_perplexity_beyond_all_numbers_is_infinite():
 
 @pytest.mark.parametrize("name", TASKS.names())
 def test_every_task_names_itself_and_its_metrics(name):
-    kind = TASKS.load(name).TASK
+    kind = TASKS.load(name)
     assert issubclass(kind, Task) and kind.name == name
     assert kind.metrics and set(kind.metrics) <= set(METRICS.names())
     assert TASKS.summary(name)

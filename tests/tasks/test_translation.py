@@ -177,7 +177,7 @@ def random_sentences(rng: np.random.Generator, n: int) -> list[str]:
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "ter"])
 def test_a_bootstrap_resample_scores_as_sacrebleu_scores_its_sentences(name):
-    from headlab.metrics._overlap import Overlap
+    from headlab.metrics.overlap import Overlap
 
     rng = np.random.default_rng(1)
     scorer = {"bleu": sacrebleu.BLEU, "chrf": sacrebleu.CHRF, "ter": sacrebleu.TER}[name]()
@@ -195,7 +195,7 @@ def test_the_paired_bootstrap_agrees_with_sacrebleus_own():
     import pandas as pd
     from sacrebleu.significance import PairedTest
 
-    from headlab.metrics._overlap import Overlap
+    from headlab.metrics.overlap import Overlap
 
     rng = np.random.default_rng(2)
     references, worse = random_sentences(rng, 60), random_sentences(rng, 60)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from headlab.attention.change.donors import Donors, Rows, rows_of
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.projections import edits_at_projections, gated, per_head
-from headlab.attention.reach.seam import AttentionCall
 from headlab.attention.reach.sites import Site
 from headlab.attention.reach.views import View, site_handler
 from headlab.base.errors import UnsupportedModelError

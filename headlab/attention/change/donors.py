@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.reach import seam
 from headlab.attention.reach.projections import edits_at_projections, per_head
 from headlab.attention.reach.sites import Site
 from headlab.base.errors import DataError, UnsupportedModelError
+from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch, Tokens
 
 if TYPE_CHECKING:
@@ -156,6 +156,6 @@ def _slices_of(heads: Heads, batch: Batch, rows: Sequence[int]) -> dict[int, dic
         for row in rows:
             found[row][site.key] = slices[row][tokens.valid[row]].clone()
 
-    with torch.no_grad(), seam.evaluating(heads.model), edits_at_projections(heads.model, heads.sites, keep):
+    with torch.no_grad(), evaluating(heads.model), edits_at_projections(heads.model, heads.sites, keep):
         heads.forward(batch)
     return found

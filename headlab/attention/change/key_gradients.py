@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from headlab.attention.observe.geometry import Geometry, geometry_of
 from headlab.attention.observe.passes import BatchPass
 from headlab.attention.observe.targets import ROWS
-from headlab.attention.reach import seam
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.projections import edits_at_projections, per_head
-from headlab.attention.reach.seam import AttentionCall
 from headlab.attention.reach.sites import Site
 from headlab.attention.reach.views import site_handler
 from headlab.base.errors import UnsupportedModelError
 from headlab.labels import Label
+from headlab.models.state import evaluating, frozen
 from headlab.models.texts.batch import Batch
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _values(heads: Heads, batch: Batch) -> Seen:
         seen[site.key] = geometry, call.value.detach()
 
     handler = site_handler(heads.sites, reader_of, heads.view)
-    with torch.no_grad(), seam.evaluating(heads.model), heads.view.engage(heads.model, handler):
+    with torch.no_grad(), evaluating(heads.model), heads.view.engage(heads.model, handler):
         heads.forward(batch)
     return seen
 
@@ -89,8 +89,8 @@ def _slopes(heads: Heads, batch: Batch, loss: Loss) -> dict[tuple[str, int], Ten
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
-        seam.evaluating(model),
-        seam.frozen(model),
+        evaluating(model),
+        frozen(model),
         edits_at_projections(model, heads.sites, add_leaf),
     ):
         found = torch.autograd.grad(loss(model, batch).sum(), list(leaves.values()), allow_unused=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.reach import seam
 from headlab.attention.reach.projections import edits_at_projections, per_head, scaling_by
 from headlab.attention.reach.sites import Site
 from headlab.base.errors import UnsupportedModelError
+from headlab.models.state import evaluating, frozen
 from headlab.models.texts.batch import Batch, Tokens
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def output_slopes(
 
     model, here = heads.model, batch.to(heads.device).clone()
     with (
-        torch.inference_mode(False), torch.enable_grad(), seam.evaluating(model), seam.frozen(model),
+        torch.inference_mode(False), torch.enable_grad(), evaluating(model), frozen(model),
         edits_at_projections(model, heads.sites, read), inside(model),
     ):  # fmt: skip
         found = slopes_of(loss(model, here), list(leaves.values()))

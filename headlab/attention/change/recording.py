@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.reach import seam
 from headlab.attention.reach.multihead import opened
 from headlab.attention.reach.sites import Site, run
+from headlab.attention.reach.state import uncompiled
+from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
 
 
@@ -42,7 +43,7 @@ def find_layers(model: nn.Module, sites: Sequence[Site], batch: Batch) -> Layers
     order: list[nn.Module] = []
     hooks = [m.register_forward_pre_hook(lambda module, arguments: order.append(module)) for m in candidates.values()]
     try:
-        with torch.no_grad(), seam.evaluating(model), seam.uncompiled(), opened(model):
+        with torch.no_grad(), evaluating(model), uncompiled(), opened(model):
             run(model, batch)
     finally:
         for hook in hooks:
@@ -144,7 +145,7 @@ def recorded(model: nn.Module, recording: Recording) -> Iterator[None]:
             hooks.append(site.projection.register_forward_pre_hook(entering(site.key)))
             hooks.append(site.projection.register_forward_hook(keep(recording.projected, site.key)))
     try:
-        with seam.uncompiled(), opened(model):
+        with uncompiled(), opened(model):
             yield
     finally:
         for hook in hooks:

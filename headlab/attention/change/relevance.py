@@ -19,7 +19,7 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from headlab.attention.reach import seam
+from headlab.attention.reach.state import uncompiled
 
 _SOFTMAX = {functional.softmax, torch.softmax, Tensor.softmax, torch.special.softmax}
 _ATTENTION = functional.scaled_dot_product_attention
@@ -94,7 +94,7 @@ def relevance_rules(model: nn.Module) -> Iterator[None]:
     own = vars(model).get("forward")
     model.forward = forward  # type: ignore[method-assign]
     try:
-        with seam.uncompiled():
+        with uncompiled():
             yield
     finally:
         if own is None:

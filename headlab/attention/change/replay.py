@@ -27,10 +27,10 @@ from headlab.attention.change.recording import (
     recorded,
     replaced_forwards,
 )
-from headlab.attention.reach import seam
 from headlab.attention.reach.projections import edits_at_projections, per_head
 from headlab.attention.reach.sites import Site, difference, output_tensor, run, tolerance
 from headlab.base.masks import HeadId, HeadMask
+from headlab.models.state import evaluating
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
@@ -82,7 +82,7 @@ class Replay:
         chosen = [heads.sites[place] for place in sorted({0, len(heads.sites) // 2, len(heads.sites) - 1})]
         naive = {}
         for site in chosen:
-            with heads.masked(_without(heads, site, _halves(site)[0])), torch.no_grad(), seam.evaluating(heads.model):
+            with heads.masked(_without(heads, site, _halves(site)[0])), torch.no_grad(), evaluating(heads.model):
                 naive[site.key] = output_tensor(run(heads.model, batch))
         for self.stacks, self.skips_attention in [(True, True), (False, True), (False, False)]:
             gap = self._guarded(lambda: self._gap_of_edited(naive))
@@ -111,7 +111,7 @@ class Replay:
             }
             again = Recording(self.layers)
             model = self.heads.model
-            with torch.no_grad(), seam.evaluating(model), replaced_forwards(others), recorded(model, again):
+            with torch.no_grad(), evaluating(model), replaced_forwards(others), recorded(model, again):
                 run(model, self.heads.example)
             gaps.append(gap_of(again.outputs[place], recording.outputs[place]))
         return max(gaps)
@@ -138,7 +138,7 @@ class LeaveOut:
         self.ablation, self.means = ablation, means
         self.heads = replay.heads
         self.recording: Recording | None = None
-        with torch.no_grad(), seam.evaluating(self.heads.model):
+        with torch.no_grad(), evaluating(self.heads.model):
             if replay.reason:
                 complete = loss(self.heads.model, batch)
             else:
@@ -175,7 +175,7 @@ class LeaveOut:
     def under(self, site: Site, keep: Tensor) -> list[Tensor]:
         """What the loss gives under each row of `keep` (masks, heads of the site)."""
         model, recording = self.heads.model, self.recording
-        with torch.no_grad(), seam.evaluating(model):
+        with torch.no_grad(), evaluating(model):
             if recording is None or recording.passes != 1:  # a loss that runs the model twice mixes up the records
                 return [self._whole(site, row, {}) for row in keep]
             early = recording.before(site)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from headlab.attention.reach import seam
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.example import example_batch
-from headlab.attention.reach.seam import AttentionCall
 from headlab.attention.reach.sites import Site
 from headlab.attention.reach.views import site_handler
 from headlab.base.errors import UnsupportedModelError
+from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def value_weights(heads: Heads, batch: Batch | None = None) -> dict[Key, Tensor]
     linear = [m for m in heads.model.modules() if isinstance(m, (nn.Linear, Conv1D))]
     hooks = [m.register_forward_hook(lambda m, args, out: returned.append((m, out.detach()))) for m in linear]
     try:
-        with torch.no_grad(), seam.evaluating(heads.model), heads.view.engage(heads.model, handler):
+        with torch.no_grad(), evaluating(heads.model), heads.view.engage(heads.model, handler):
             heads.forward(batch)
     finally:
         for hook in hooks:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from headlab.attention.reach import seam
 from headlab.attention.reach.blocks import Block
-from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.sites import Site
 from headlab.attention.reach.views import site_handler
 from headlab.base.errors import ProofError
+from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def show_blocks(heads: Heads, batch: Batch, read: BlockReader) -> None:
         return lambda block: read(site, call, block)
 
     handler = site_handler(heads.sites, reader_of, heads.view)
-    with torch.no_grad(), seam.evaluating(heads.model), heads.view.engage(heads.model, handler):
+    with torch.no_grad(), evaluating(heads.model), heads.view.engage(heads.model, handler):
         heads.forward(batch)
     missed = [site for site in heads.sites if site.key not in reached]
     if missed:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headlab.attention.observe.statistics import TextSums
-from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.sites import Site
 from headlab.labels import Scene
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.call import AttentionCall
 from headlab.base.errors import UnsupportedModelError
 from headlab.models.texts.batch import Tokens
 

@@ -12,14 +12,14 @@ from headlab.attention.observe.geometry import Geometry, geometry_of
 from headlab.attention.observe.readers import LabelReaders
 from headlab.attention.observe.running_sums import poisson_weights
 from headlab.attention.observe.statistics import LayerReader, sum_rows
-from headlab.attention.reach import seam
 from headlab.attention.reach.blocks import Block, Reader
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.projections import edits_at_projections, per_head
-from headlab.attention.reach.seam import AttentionCall
 from headlab.attention.reach.sites import Site
 from headlab.attention.reach.views import site_handler
 from headlab.base.errors import ProofError
 from headlab.labels import Scene
+from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch, Tokens
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class BatchPass:
         handler = site_handler(heads.sites, self._reader_of, heads.view)
         with (
             torch.no_grad(),
-            seam.evaluating(heads.model),
+            evaluating(heads.model),
             heads.view.engage(heads.model, handler),
             edits_at_projections(heads.model, heads.sites, self._read_contribution),
         ):

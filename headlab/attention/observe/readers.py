@@ -15,7 +15,7 @@ from headlab.attention.observe.statistics import LayerReader, TextSums
 from headlab.attention.observe.targets import TargetReader, key_norms, plan_of
 from headlab.attention.observe.words import WordReader
 from headlab.attention.reach.blocks import Block
-from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.sites import Site
 from headlab.labels import Label, Scene
 

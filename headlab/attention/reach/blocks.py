@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from headlab.attention.reach.seam import AttentionCall, additive, own_eager_function
+from headlab.attention.reach.call import AttentionCall
 
 # A block of scores should stay in a core's cache between the handful of passes that are made over it, and hold enough
 # rows that the cost of calling each operation does not show.
@@ -164,3 +165,19 @@ def _block_of_attention(attention: Tensor, start: int, stop: int) -> Block:
     key_total = attention.sum(-1)
     log_moment = -torch.special.entr(attention).sum(-1)
     return Block(start, stop, attention, torch.ones_like(key_total), key_total, attention.amax(-1), log_moment)
+
+
+def own_eager_function(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """The eager attention function of the file that defines this module, where it has one."""
+    for cls in type(module).__mro__:
+        function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
+        if function is not None:
+            return function
+    return None
+
+
+def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A boolean mask as the additive one that eager functions expect."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)

@@ -12,16 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.reach import seam
+from headlab.attention.reach.call import Handler
 from headlab.attention.reach.multihead import opened
 from headlab.attention.reach.projections import edits_at_projections, scaling_by
 from headlab.attention.reach.proofs import SMALLEST_EFFECT, Finding, gates_equal, native_output
 from headlab.attention.reach.refusals import check_model
 from headlab.attention.reach.sites import Proof, Site, difference, output_tensor, run, tolerance
+from headlab.attention.reach.state import uncompiled
 from headlab.attention.reach.tap import weights_call
 from headlab.attention.reach.views import View, no_reader, site_handler
 from headlab.base.errors import UnsupportedModelError, UsageError, unknown_name
 from headlab.base.masks import KINDS
+from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
 
 
@@ -59,7 +61,7 @@ def prove_declared(model: nn.Module, batch: Batch, declared: Sequence[DeclaredSi
     """
     check_model(model, batch)
     _check_names(model, declared)
-    with seam.evaluating(model), seam.uncompiled(), torch.no_grad():
+    with evaluating(model), uncompiled(), torch.no_grad():
         native = native_output(model, batch)
         met = _meet(model, batch, declared)
         sites = [_site(model, batch, site, met) for site in declared]
@@ -218,14 +220,14 @@ def _view_of(sites: Sequence[Site]) -> View:
     modules = {id(site.module): site.module for site in sites if site.seen}
 
     @contextlib.contextmanager
-    def engage(model: nn.Module, handler: seam.Handler) -> Iterator[None]:
+    def engage(model: nn.Module, handler: Handler) -> Iterator[None]:
         def show(module: nn.Module, arguments: tuple, output: Tensor) -> Tensor | None:
             changed = handler(weights_call(module, output))
             return None if changed is None else changed.to(output.dtype)
 
         hooks = [module.register_forward_hook(show) for module in modules.values()]
         try:
-            with seam.uncompiled():
+            with uncompiled():
                 yield
         finally:
             for hook in hooks:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.reach import seam
 from headlab.attention.reach.blocks import attend
-from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.sites import CallCounter, Engage, Site, output_tensor, run
+from headlab.models.state import frozen
 from headlab.models.texts.batch import Batch
 
 
@@ -88,7 +88,7 @@ def record(model: nn.Module, batch: Batch, engage: Engage, *, own_eager: bool) -
     recorder = _Recorder(batch, own_eager=own_eager)
     hooks = [m.register_forward_pre_hook(recorder.before) for m in model.modules() if _is_projection_like(m)]
     try:
-        with torch.inference_mode(False), torch.enable_grad(), seam.frozen(model), engage(model, recorder.handler):
+        with torch.inference_mode(False), torch.enable_grad(), frozen(model), engage(model, recorder.handler):
             result = output_tensor(run(model, batch.clone()))
     finally:
         for hook in hooks:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor, nn
 
-from headlab.attention.reach import seam
 from headlab.attention.reach.multihead import opened
 from headlab.attention.reach.sites import CallCounter, Edit, Site
+from headlab.attention.reach.state import uncompiled
 from headlab.attention.reach.views import View, no_reader, site_handler
 from headlab.base.masks import ABLATIONS as ABLATIONS
 
@@ -81,7 +81,7 @@ def edits_at_projections(model: nn.Module, sites: Sequence[Site], edit: Edit) ->
     # A pass that failed half-way must not shift the count of the next one.
     hooks.append(model.register_forward_pre_hook(lambda module, arguments: counter.made.clear()))
     try:
-        with seam.uncompiled(), opened(model):
+        with uncompiled(), opened(model):
             yield
     finally:
         for hook in hooks:

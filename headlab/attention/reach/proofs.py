@@ -7,18 +7,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.reach import seam
 from headlab.attention.reach.blocks import Block, Reader, attend
+from headlab.attention.reach.call import AttentionCall, Handler
 from headlab.attention.reach.multihead import multihead_modules
 from headlab.attention.reach.probe import record, sites_of
 from headlab.attention.reach.projections import edits_at_projections, scaling_by
 from headlab.attention.reach.refusals import check_model, without_attention
 from headlab.attention.reach.returned_maps import prove_returned_maps
-from headlab.attention.reach.seam import AttentionCall
 from headlab.attention.reach.sites import Proof, Site, difference, output_tensor, run, tolerance
+from headlab.attention.reach.state import implementation, no_new_hooks, uncompiled
 from headlab.attention.reach.tap import attention_beside
 from headlab.attention.reach.views import INTERFACE, MAPS, OWN_EAGER, TAP, View, no_reader, returned_maps, site_handler
 from headlab.base.errors import ProofError, UnsupportedModelError
+from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
 
 # Relative change of the outputs, below which a gate cannot be told from rounding.
@@ -46,7 +47,7 @@ def probe_and_prove(model: nn.Module, batch: Batch) -> Finding:
     Raises UnsupportedModelError, with the reason of every way tried, where there is none.
     """
     check_model(model, batch)
-    with seam.evaluating(model), seam.uncompiled():
+    with evaluating(model), uncompiled():
         native = native_output(model, batch)
         eager = _eager_maps(model, batch)
         best: Finding | None = None
@@ -97,7 +98,7 @@ def _first_line(error: Exception) -> str:
 def _eager_maps(model: nn.Module, batch: Batch) -> dict[str, list[Tensor]]:
     """The attention maps that the model itself returns, where it does."""
     try:
-        with torch.no_grad(), seam.implementation(model, "eager"), seam.no_new_hooks(model):
+        with torch.no_grad(), implementation(model, "eager"), no_new_hooks(model):
             return returned_maps(run(model, batch, output_attentions=True))
     except Exception:  # a model that cannot return maps may raise anything; then there is nothing to compare with
         return {}
@@ -259,7 +260,7 @@ def gates_equal(model: nn.Module, batch: Batch, sites: list[Site], view: View, n
     return Proof(name, enough, detail)
 
 
-def _scaling_values(sites: list[Site], view: View, gates: dict[tuple[str, int], Tensor]) -> seam.Handler:
+def _scaling_values(sites: list[Site], view: View, gates: dict[tuple[str, int], Tensor]) -> Handler:
     """A handler that scales the values of those heads, each query head with a copy of its keys and values."""
     plain = site_handler(sites, no_reader, view)
     by_module = {(id(site.module), site.call): site for site in sites}

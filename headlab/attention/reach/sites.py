@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from headlab.attention.reach import seam
+from headlab.attention.reach.call import Handler
 from headlab.base.errors import UnsupportedModelError
 from headlab.models.texts.batch import Batch
 
@@ -65,7 +65,7 @@ class Site:
 
 
 Edit = Callable[[Site, Tensor], Tensor | None]
-Engage = Callable[[nn.Module, seam.Handler], contextlib.AbstractContextManager[None]]
+Engage = Callable[[nn.Module, Handler], contextlib.AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)

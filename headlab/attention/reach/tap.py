@@ -17,9 +17,9 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from headlab.attention.reach import seam
+from headlab.attention.reach.call import AttentionCall, Handler
 from headlab.attention.reach.multihead import opened
-from headlab.attention.reach.seam import AttentionCall, Handler
+from headlab.attention.reach.state import uncompiled
 
 _SOFTMAX = {functional.softmax, torch.softmax, Tensor.softmax, torch.special.softmax}
 _SDPA = functional.scaled_dot_product_attention
@@ -182,7 +182,7 @@ def tapped(model: nn.Module, handler: Handler) -> Iterator[None]:
     entrances = {id(m): m for m in (model, getattr(model, "base_model", model))}  # either may be called
     hooks = [m.register_forward_pre_hook(note_batch, with_kwargs=True, prepend=True) for m in entrances.values()]
     try:
-        with seam.uncompiled(), opened(model), _Tap(model, handler, lambda: rows[0]):
+        with uncompiled(), opened(model), _Tap(model, handler, lambda: rows[0]):
             yield
     finally:
         for hook in hooks:

@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headlab.attention.reach import seam
 from headlab.attention.reach.blocks import Reader, attend
-from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.call import AttentionCall, Handler
+from headlab.attention.reach.interface import engaged
 from headlab.attention.reach.sites import CallCounter, Engage, Site
+from headlab.attention.reach.state import implementation, no_new_hooks, uncompiled
 from headlab.attention.reach.tap import tapped, weights_call
 
 ReaderOf = Callable[[Site, AttentionCall], Reader | None]
@@ -40,7 +41,7 @@ def site_handler(
     view: View,
     *,
     gates: dict[tuple[str, int], Tensor] | None = None,
-) -> seam.Handler:
+) -> Handler:
     """A handler that shows each site's blocks to its reader, and can scale heads where their output is computed.
 
     A gate is (head,) or (batch, head).
@@ -66,7 +67,7 @@ def site_handler(
 
 
 @contextlib.contextmanager
-def _maps_engaged(model: nn.Module, handler: seam.Handler) -> Iterator[None]:
+def _maps_engaged(model: nn.Module, handler: Handler) -> Iterator[None]:
     """Inside, each pass of the model returns its attention maps, and these go to `handler` when the pass has ended."""
 
     def ask(module: nn.Module, arguments: tuple, named: dict) -> tuple[tuple, dict]:
@@ -77,7 +78,7 @@ def _maps_engaged(model: nn.Module, handler: seam.Handler) -> Iterator[None]:
             for attention in maps:
                 handler(weights_call(module, attention))
 
-    with seam.uncompiled(), seam.implementation(model, "eager"), seam.no_new_hooks(model):
+    with uncompiled(), implementation(model, "eager"), no_new_hooks(model):
         hooks = [model.register_forward_pre_hook(ask, with_kwargs=True), model.register_forward_hook(read)]
         try:
             yield
@@ -101,7 +102,7 @@ def returned_maps(output: object) -> dict[str, list[Tensor]]:
     return maps or ({"single": single} if single else {})
 
 
-INTERFACE = View("transformers' attention interface", 1, seam.engaged)
-OWN_EAGER = View("transformers' attention interface, with the model's own eager arithmetic", 1, seam.engaged, True)
+INTERFACE = View("transformers' attention interface", 1, engaged)
+OWN_EAGER = View("transformers' attention interface, with the model's own eager arithmetic", 1, engaged, True)
 TAP = View("a tap on softmax and scaled_dot_product_attention", 2, tapped)
 MAPS = View("the attention maps that the model returns", 3, _maps_engaged)

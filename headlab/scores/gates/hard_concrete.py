@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlab.attention.reach.seam import evaluating
 from headlab.base.errors import UsageError
 from headlab.base.masks import HeadMask
+from headlab.models.state import evaluating
 from headlab.scores.gates.gates import Gates
 from headlab.tasks.running.batches import batches_of
 

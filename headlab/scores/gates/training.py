@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlab.attention.reach.seam import frozen
 from headlab.base.errors import DataError, UsageError, unknown_name
 from headlab.base.masks import KINDS, HeadMask, LayerKey
+from headlab.models.state import frozen
 from headlab.scores.gates.gates import Gates
 from headlab.scores.gates.settings import Training
 from headlab.scores.measures.stepping import take_steps, trainable, weights_restored

@@ -12,7 +12,7 @@ from torch import Tensor
 from headlab.attention.change.output_gradients import output_slopes, require_projections
 from headlab.attention.observe.block_passes import show_blocks
 from headlab.attention.reach.blocks import Block
-from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.sites import Site
 from headlab.base.errors import UnsupportedModelError
 

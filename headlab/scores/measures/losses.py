@@ -38,7 +38,7 @@ def mean_loss(context: ScoreContext, mask: HeadMask) -> float:
 
     import torch
 
-    from headlab.attention.reach.seam import evaluating
+    from headlab.models.state import evaluating
 
     heads, task = context.heads, context.task
     applied = heads.masked(mask, context.ablation, context.replacements) if mask.removed else contextlib.nullcontext()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headlab.attention.observe.block_passes import show_blocks
 from headlab.attention.reach.blocks import Block
-from headlab.attention.reach.seam import AttentionCall
+from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.sites import Site
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.reach.seam import evaluating
 from headlab.base.errors import UsageError
+from headlab.models.state import evaluating
 
 if TYPE_CHECKING:
     from headlab.models.texts.batch import Batch

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
+
+from headlab.models.state import evaluating
 
 if TYPE_CHECKING:
     from headlab.tasks.running.task import Task
@@ -63,20 +63,3 @@ def evaluate(task: Task, split: str, progress: Progress | None) -> Evaluation:
 def as_numbers(values: torch.Tensor) -> np.ndarray:
     """A tensor as a float64 array."""
     return values.detach().cpu().double().numpy()
-
-
-@contextlib.contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; each module's own training flag is put back afterwards."""
-    flags = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module, training in flags:
-            module.training = training
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the model's parameters are; the CPU for a model without any."""
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))

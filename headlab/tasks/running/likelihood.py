@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headlab.base.errors import UsageError
-from headlab.tasks.running.evaluation import device_of, evaluating
+from headlab.models.state import device_of, evaluating
 
 if TYPE_CHECKING:
     from headlab.models import Checkpoint

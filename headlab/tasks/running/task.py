@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from headlab.base.errors import DataError, UsageError, unknown_name
 from headlab.models.checkpoint import require_known_ids
+from headlab.models.state import device_of
 from headlab.models.texts.batch import Batch
 from headlab.models.texts.special_tokens import added_tokens
 from headlab.tasks.data.splits import NAMES, split_positions
-from headlab.tasks.running.evaluation import Evaluation, Progress, device_of, evaluate
+from headlab.tasks.running.evaluation import Evaluation, Progress, evaluate
 from headlab.tasks.running.options import Options
 from headlab.tasks.running.rows import Example, collate, grouped
 

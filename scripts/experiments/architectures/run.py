@@ -30,6 +30,7 @@ from transformers.utils import logging
 
 from headlab.testing.tiny.models import MAPPINGS
 from scripts.experiments.architectures.examine import OUTPUT_TOLERANCE, STATISTIC_TOLERANCE, examine, first_line
+from scripts.experiments.shared.folders import ROOT
 
 GROUPS = {"language": ("seq2seq-lm", "masked-lm", "causal-lm"), "vision": ("image",), "speech": ("speech",)}
 PURPOSE = {"language": "lm", "vision": "image", "speech": "speech"}
@@ -68,7 +69,6 @@ OUTCOMES = (
     "not built",
     "stopped",
 )
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def main() -> int:
@@ -97,7 +97,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Which model types headlab sees into, each built tiny and checked.")
-    parser.add_argument("--out", type=Path, default=REPOSITORY / "results" / "coverage")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "coverage")
     parser.add_argument("--types", type=lambda text: text.split(","), default=[], help="only these, with commas")
     parser.add_argument(
         "--groups", type=lambda text: text.split(","), default=list(GROUPS), help="of " + ",".join(GROUPS)

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 
 from headlab import load_table
+from headlab.commands import dump, inspect, sweep
+from headlab.commands.dump import DumpRequest
+from headlab.commands.sweep import SweepRequest
 from headlab.report import figures
 from headlab.runs.maps import load_maps
 from headlab.runs.tables import read_meta
+from scripts.experiments.shared.folders import ROOT
+from scripts.experiments.shared.progress import told
 
-ROOT = Path(__file__).resolve().parents[3]
-RUNS = {
-    "minilm": "dump demo:minilm --maps 2 --max-length 64 --limit 24",
-    "minilm-probe": "sweep demo:minilm --task probe --scores gradient,ablation --limit 240 --split 80:160"
-    " --budgets 0,10%,20%,30%,50%,70%,90%",
-    "smollm2": "dump demo:smollm2 --maps 1 --max-length 64 --limit 8",
-    "smollm2-lm": "sweep demo:smollm2 --task lm --scores gradient --max-length 128 --limit 12"
-    " --budgets 0,10%,20%,30%,50%",
+RUNS: dict[str, DumpRequest | SweepRequest] = {
+    "minilm": DumpRequest(model="demo:minilm", maps=2, max_length=64, limit=24),
+    "minilm-probe": SweepRequest(
+        model="demo:minilm",
+        task="probe",
+        scores="gradient,ablation",
+        limit=240,
+        split="80:160",
+        budgets="0,10%,20%,30%,50%,70%,90%",
+    ),
+    "smollm2": DumpRequest(model="demo:smollm2", maps=1, max_length=64, limit=8),
+    "smollm2-lm": SweepRequest(
+        model="demo:smollm2",
+        task="lm",
+        scores="gradient",
+        max_length=128,
+        limit=12,
+        budgets="0,10%,20%,30%,50%",
+    ),
 }
 MODELS = ("demo:minilm", "demo:distilbert-tagger", "demo:smollm2")
 
@@ -34,8 +47,9 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "gallery", help="where the runs are kept")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "gallery")
     arguments = parser.parse_args()
-    for name, command in RUNS.items():
-        run_headlab(*shlex.split(command), "--out", str(arguments.runs / name), "--quiet")
+    for name, request in RUNS.items():
+        command = dump if isinstance(request, DumpRequest) else sweep
+        command.run(request, arguments.runs / name, told(name, 5))
     drawn = {
         **of_heads(arguments.runs),
         **of_maps(arguments.runs),
@@ -46,12 +60,6 @@ def main() -> None:
     for name, (figure, _) in drawn.items():
         figures.save_figure(figure, arguments.out / name, ["png"])
     write_notes(arguments.out, arguments.runs, {name: text for name, (_, text) in drawn.items()})
-
-
-def run_headlab(*arguments: str) -> str:
-    """Run a command of headlab and return what it prints."""
-    done = subprocess.run([sys.executable, "-m", "headlab", *arguments], check=True, stdout=subprocess.PIPE, text=True)
-    return done.stdout
 
 
 def of_heads(runs: Path) -> dict:
@@ -119,7 +127,7 @@ def of_results(results: Path) -> dict:
 
 def costs() -> tuple:
     """Bars of what the demo models cost."""
-    found = {model: json.loads(run_headlab("inspect", model, "--json", "--quiet")) for model in MODELS}
+    found = {model: inspect.run(inspect.InspectRequest(model=model)) for model in MODELS}
     columns = ("parameters", "flops_per_token", "kv_cache_bytes_per_token")
     table = pd.DataFrame({column: {model: facts[column] for model, facts in found.items()} for column in columns})
     return figures.cost_bars(table), "the demo models: parameters, operations and cache per token"
@@ -128,7 +136,7 @@ def costs() -> tuple:
 def write_notes(out: Path, runs: Path, texts: dict[str, str]) -> None:
     """What each figure shows, the exact commands, and the signatures of the runs."""
     lines = ["# Gallery", "", "Made by `scripts/experiments/gallery/run.py` from real runs of the demo models:", ""]
-    lines += [f"- `{name}`: `headlab {command}`" for name, command in RUNS.items()]
+    lines += [f"- `{name}`: `{request.command_line()}`" for name, request in RUNS.items()]
     lines += ["", "and from the tables of other scripts in `results/`, which the captions name.", ""]
     lines += [f"![{text}]({name}.png)\n\n*{text}*\n" for name, text in texts.items()]
     (out / "README.md").write_text("\n".join(lines), encoding="utf-8")

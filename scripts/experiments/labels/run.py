@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import re
 import tempfile
 from pathlib import Path
@@ -34,6 +33,7 @@ from headlab.report import figures
 from headlab.runs.tables import head_names, save_table, write_atomically, write_meta
 from scripts.experiments.labels import tables as experiments
 from scripts.experiments.labels.readme import write_readme
+from scripts.experiments.shared.folders import public_data
 
 MODELS = {
     "minilm": "demo:minilm",
@@ -44,27 +44,20 @@ MODELS = {
 TEXTS, PAIRS, SENTENCES = 100, 300, 400
 SHORTEST = 200  # characters of a paragraph
 OWN_INPUT = ("copying", "duplicate_token", "induction", "retrieval")
+DATA = ("ud", "wikitext", "ntrex")
 ANCHOR = re.compile(r"\w*[\dA-Z]\w*[.,:]?\w*")
-
-
-def data() -> Path:
-    """The folder of public data."""
-    folder = os.environ.get("HEADLAB_DATA")
-    if not folder:
-        raise SystemExit("Set HEADLAB_DATA to the folder with ud, wikitext and ntrex.")
-    return Path(folder)
 
 
 def paragraphs() -> list[str]:
     """WikiText-2 validation without headings and short lines."""
-    lines = (data() / "wikitext" / "wiki2.valid.txt").read_text(encoding="utf-8").split("\n")
+    lines = (public_data(*DATA) / "wikitext" / "wiki2.valid.txt").read_text(encoding="utf-8").split("\n")
     return [line.strip() for line in lines if len(line) >= SHORTEST and not line.startswith(" =")]
 
 
 def silver_alignments(folder: Path) -> tuple[Path, Path, Path]:
     """Files of sources, targets and sure links for the pairs of newstest2019 that have one."""
     sides = [
-        (data() / "ntrex" / f"newstest2019.first1000.{language}").read_text(encoding="utf-8").split("\n")
+        (public_data(*DATA) / "ntrex" / f"newstest2019.first1000.{language}").read_text(encoding="utf-8").split("\n")
         for language in ("en", "pt-BR")
     ]
     kept = []
@@ -125,7 +118,7 @@ def label_tables(name: str, checkpoint: Checkpoint, out: Path) -> None:
 
 def sentences(name: str, checkpoint: Checkpoint, out: Path) -> None:
     """The columns by which heads were known before, on sentences of the treebank."""
-    texts = [sentence.text for sentence in read_conllu(data() / "ud" / "en_ewt-dev.conllu")[:SENTENCES]]
+    texts = [sentence.text for sentence in read_conllu(public_data(*DATA) / "ud" / "en_ewt-dev.conllu")[:SENTENCES]]
     batches = headlab.text_batches(checkpoint, texts)
     table = Heads(checkpoint).observe(batches, labels=["cls"])
     columns = ["prev_mass", "next_mass", "next_mass_words", "separator_mass", "cls", "cls_score"]
@@ -223,7 +216,7 @@ def main() -> None:
                 sinks(checkpoint, options.out)
                 copies(checkpoint, options.out)
         if "syntax" in parts and name in ("minilm", "tagger"):
-            treebank = data() / "ud" / "en_ewt-dev.conllu"
+            treebank = public_data(*DATA) / "ud" / "en_ewt-dev.conllu"
             experiments.syntax(name, checkpoint, treebank, options.out, options.limit)
         if {"distances", "no_op"} & set(parts):
             with tempfile.TemporaryDirectory() as folder:
@@ -243,7 +236,8 @@ def describe(out: Path) -> None:
         "treebank": "ud/en_ewt-dev.conllu",
         "pairs": "ntrex/newstest2019.first1000.en",
     }
-    hashes = {name: hashlib.sha256((data() / file).read_bytes()).hexdigest()[:16] for name, file in files.items()}
+    folder = public_data(*DATA)
+    hashes = {name: hashlib.sha256((folder / file).read_bytes()).hexdigest()[:16] for name, file in files.items()}
     counts = {"texts": TEXTS, "pairs": PAIRS, "sentences": SENTENCES, "control": experiments.CONTROL}
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     write_meta(

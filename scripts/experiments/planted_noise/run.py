@@ -18,8 +18,8 @@ from headlab.models.planted.language import planted_texts, planted_treebank
 from headlab.models.planted.models import KINDS, planted_heads, planted_model
 from headlab.models.planted.truth import LABELS, UNDEFINED
 from headlab.runs.tables import write_atomically, write_meta
+from scripts.experiments.shared.folders import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 # Standard deviations in nats. The decoder's matches stand far above the rest, its positions only a little.
 LEVELS = {
     "encoder": (0, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32),

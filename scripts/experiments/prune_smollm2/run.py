@@ -10,16 +10,15 @@ A stopped run goes on where it stopped; the tables and figures go to --results o
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import headlab
 from headlab.runs.journal import Journal
 from headlab.runs.tables import open_run, write_meta
+from scripts.experiments.shared.folders import public_data
+from scripts.experiments.shared.progress import told
 
 PARADIGMS = (
     "anaphor_number_agreement",
@@ -54,25 +53,13 @@ def tasks(model: str, data: Path, limit: int | None) -> dict[str, Any]:
     return {"pairs": pairs, "wikitext": text}
 
 
-def say(what: str) -> Any:
-    """A progress function that prints a line at most every half minute."""
-    last = [0.0]
-
-    def progress(done: int, total: int, name: str) -> None:
-        if time.monotonic() - last[0] > 30 or done == total:
-            last[0] = time.monotonic()
-            print(f"{time.strftime('%H:%M:%S')} {what}: {done} of {total} ({name})", file=sys.stderr, flush=True)
-
-    return progress
-
-
 def scored(heads: Any, task: Any, run: Path) -> Any:
     """The head table with the scores, made on the select split of the pairs."""
     signature = task.signature()
     table = heads.observe(list(task.batches("select")), ["previous_token", "induction", "sink", "broad"])
     for name in SCORES:
         more = {"journal": Journal(run, name, signature)} if name == "ablation" else {}
-        table[f"score_{name}"] = headlab.score(name, heads, task, table=table, progress=say(name), **more)
+        table[f"score_{name}"] = headlab.score(name, heads, task, table=table, progress=told(name, 30), **more)
     return table
 
 
@@ -85,9 +72,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limit", type=int, default=None, help="pairs of each paradigm, for a trial")
     options = parser.parse_args()
-    if "HEADLAB_DATA" not in os.environ:
-        sys.exit("HEADLAB_DATA does not name the folder of public data (blimp/, wikitext/).")
-    found = tasks(options.model, Path(os.environ["HEADLAB_DATA"]), options.limit)
+    found = tasks(options.model, public_data("blimp", "wikitext"), options.limit)
     heads = headlab.Heads(found["pairs"].model)
     command = "python -m scripts.experiments.prune_smollm2.run --out RUN" + (
         f" --limit {options.limit}" if options.limit else ""
@@ -108,8 +93,9 @@ def main() -> None:
         if table is None:
             table = scored(heads, task, run)
             orderings = [headlab.order(table[f"score_{score}"]) for score in SCORES]
+        progress = told(f"masks on {name}", 30)
         curve = headlab.sweep(
-            heads, task, orderings, BUDGETS, split=split, seeds=options.seeds, run=run, progress=say(f"masks on {name}")
+            heads, task, orderings, BUDGETS, split=split, seeds=options.seeds, run=run, progress=progress
         )
         headlab.save(run, heads=table, sweep=curve, meta=signature, command=command, format="csv")
         keep(run, Path(options.results) / name, signature, command)

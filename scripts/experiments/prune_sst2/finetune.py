@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -29,6 +28,7 @@ import headlab
 from headlab.base.errors import HeadlabError, UsageError
 from headlab.models import Checkpoint, open_model
 from headlab.runs.tables import differences, write_atomically, write_meta
+from scripts.experiments.shared.folders import public_data
 
 COMMAND = "python -m scripts.experiments.prune_sst2.finetune"
 STATE = "training.safetensors"  # weights and optimizer of an unfinished run
@@ -58,12 +58,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save-every", type=int, default=20, help="steps")
     options = parser.parse_args()
-    data = os.environ.get("HEADLAB_DATA")
     for name in ("train", "dev"):
         if getattr(options, name) is None:
-            if data is None:
-                parser.error(f"name --{name} FILE, or set HEADLAB_DATA to a folder with sst2/{name}.tsv")
-            setattr(options, name, str(Path(data) / "sst2" / f"{name}.tsv"))
+            data = public_data(f"sst2/{name}.tsv", otherwise=f"name --{name} FILE")
+            setattr(options, name, str(data / "sst2" / f"{name}.tsv"))
     return options
 
 

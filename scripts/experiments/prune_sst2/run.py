@@ -10,8 +10,6 @@ on the rest of them. Every score, mask and rung is kept as soon as it is there, 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -28,15 +26,16 @@ from headlab.pruning.significance import paired_bootstrap
 from headlab.pruning.training import Finetuning, finetuned
 from headlab.report import figures
 from headlab.runs.tables import open_run, save_table, write_atomically, write_meta
+from scripts.experiments.shared.folders import ROOT, public_data
+from scripts.experiments.shared.markdown import markdown
+from scripts.experiments.shared.progress import say, told
 
-ROOT = Path(__file__).resolve().parents[3]
 SCORES = "gradient,magnitude,fisher,confidence,output_norm,gradient_iterated,lrp,ablation"
 SETTINGS: dict[str, dict[str, Any]] = {"shapley": {"permutations": 3}}
 BUDGETS = "0,10%,30%,50%,70%,90%"
 PENALTIES = (0.0025, 0.01, 0.04)
 KEEPS = (43, 29, 14)
 TUNED = ("50%", "70%", "90%")
-BEGUN = time.perf_counter()
 
 
 def main() -> None:
@@ -51,7 +50,7 @@ def main() -> None:
     say(f"{len(task.split('select'))} texts to choose on, {len(task.split('report'))} to judge on")
     table = scored(heads, task, options)
     orders = [headlab.order(table[f"score_{name}"]) for name in options.scores.split(",")]
-    curve = headlab.sweep(heads, task, orders, BUDGETS, seeds=5, run=options.runs, progress=progress("masks"))
+    curve = headlab.sweep(heads, task, orders, BUDGETS, seeds=5, run=options.runs, progress=told("masks"))
     save_table(curve, options.runs, "sweep")
     learned: list[Ladder] = []
     write(options, signature, table, curve, learned)  # again after every part, so that what is there can be seen
@@ -66,7 +65,7 @@ def main() -> None:
                 seeds=options.seeds,
                 training=how,
                 run=options.runs,
-                progress=progress("gates", 20),
+                progress=told("gates", 5),
             )
         )
         write(options, signature, table, curve, learned)
@@ -89,27 +88,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "prune_sst2")
     options = parser.parse_args()
     if options.data is None:
-        if "HEADLAB_DATA" not in os.environ:
-            parser.error("name --data FILE, or set HEADLAB_DATA to a folder with sst2/dev.tsv")
-        options.data = str(Path(os.environ["HEADLAB_DATA"]) / "sst2" / "dev.tsv")
+        options.data = str(public_data("sst2/dev.tsv", otherwise="name --data FILE") / "sst2" / "dev.tsv")
     return options
-
-
-def say(text: str) -> None:
-    """A line on stderr, with the seconds since the start."""
-    print(f"{time.perf_counter() - BEGUN:6.0f} s  {text}", file=sys.stderr, flush=True)
-
-
-def progress(what: str, every: int = 1) -> Any:
-    """A line for every so many steps, with the time that is left at this pace."""
-    begun = time.perf_counter()
-
-    def report(done: int, total: int, text: str) -> None:
-        if done % every == 0 and done:
-            left = (time.perf_counter() - begun) / done * (total - done)
-            say(f"{what} {done} of {total}, {left:.0f} s left: {text}")
-
-    return report
 
 
 def scored(heads: headlab.Heads, task: Any, options: argparse.Namespace) -> pd.DataFrame:
@@ -284,13 +264,6 @@ def notes(frames: dict[str, pd.DataFrame], learned: list[Ladder], options: argpa
         ]
     pictures = ["curve-accuracy", "curve-loss", "pareto-accuracy", "pareto-loss", *(["gates"] if learned else [])]
     return "\n".join([*text, "", *(f"![{name}]({name}.png)" for name in pictures), ""])
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """A table with three digits."""
-    lines = [list(table.columns), ["---"] * table.shape[1]]
-    lines += [[f"{v:.3g}" if isinstance(v, float) else str(v) for v in row] for row in table.itertuples(index=False)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def write(

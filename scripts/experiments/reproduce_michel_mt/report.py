@@ -8,8 +8,9 @@ import pandas as pd
 
 from headlab.report import figures
 from headlab.runs.tables import write_atomically
+from scripts.experiments.shared.markdown import markdown
 from scripts.experiments.shared.translation import Bench, whole_key
-from scripts.experiments.shared.translation_tables import fragility, interval, markdown, with_p
+from scripts.experiments.shared.translation_tables import fragility, interval, with_p
 
 PUBLISHED = (
     "Michel et al. (2019): cross-attention collapses once more than 60 % of its heads are gone, while encoder and "

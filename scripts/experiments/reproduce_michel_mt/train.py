@@ -15,7 +15,6 @@ import argparse
 import gzip
 import hashlib
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from torch.nn import functional
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
 from headlab.runs.tables import write_atomically, write_meta
+from scripts.experiments.shared.folders import public_data
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 LONGEST = 60  # tokens of a training sentence
@@ -260,9 +260,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, help="folder for the table of the training and its meta.json")
     given = parser.parse_args()
     if given.source is None or given.target is None:
-        if "HEADLAB_DATA" not in os.environ:
-            parser.error("give --source and --target, or name a folder with multi30k/ in HEADLAB_DATA")
-        folder = Path(os.environ["HEADLAB_DATA"]) / "multi30k"
+        folder = public_data("multi30k", otherwise="give --source and --target") / "multi30k"
         for part, name in (("", "train"), ("valid_", "val"), ("test_", "test_2016_flickr")):
             for side, language in (("source", "en"), ("target", "de")):
                 setattr(given, part + side, folder / f"{name}.{language}.gz")

@@ -13,16 +13,9 @@ from scipy import stats
 from headlab.pruning.significance import adjusted
 from headlab.report import figures
 from headlab.runs.tables import head_names, load_table, write_atomically
+from scripts.experiments.shared.markdown import markdown
 from scripts.experiments.shared.translation import Bench, whole_key
-from scripts.experiments.shared.translation_tables import (
-    PLACE,
-    affordable,
-    interval,
-    markdown,
-    separation,
-    survival,
-    with_p,
-)
+from scripts.experiments.shared.translation_tables import PLACE, affordable, interval, separation, survival, with_p
 
 LABELS = Path("results/labels/firefox/heads.csv")
 GATES = {"hard_concrete": "references", "hard_concrete_own": "the student's own translations"}

@@ -20,6 +20,7 @@ from headlab.pruning.orderings import Ordering, order
 from headlab.pruning.sweep import sweep
 from headlab.runs.evaluations import evaluation_key
 from headlab.runs.tables import head_names, load_table, save_table, table_path, write_atomically, write_meta
+from scripts.experiments.shared.progress import say, told
 
 
 @dataclass(frozen=True)
@@ -121,11 +122,6 @@ def kept(run: Path, name: str) -> Path:
     return folder
 
 
-def say(done: int, total: int, what: str) -> None:
-    """One line of progress."""
-    print(f"{done} of {total}; {what}", flush=True)
-
-
 def single_heads(bench: Bench, which: Sequence[HeadId], task: Any) -> pd.DataFrame:
     """Each of these heads removed alone: the rows of a sweep, with the head's name and place."""
     names = head_names(which)
@@ -144,7 +140,7 @@ def all_removed(bench: Bench, orders: Sequence[Ordering], task: Any) -> pd.DataF
     """The rows of each ordering with all its heads removed; a random order of them would be the same mask."""
     rows = []
     for done, one in enumerate(orders):
-        say(done, len(orders), f"{one.name}, {task.options.metric}")
+        say(f"{done} of {len(orders)}: {one.name}, {task.options.metric}")
         found = sweep(bench.heads, task, one, ["100%"], seeds=1, split="all", run=bench.masks)
         rows.append(found[(found["n_removed"] > 0) & (found["strategy"] == one.name)])
     return pd.concat(rows, ignore_index=True)
@@ -169,8 +165,9 @@ def curve(
 ) -> pd.DataFrame:
     """What it costs to remove heads of these kinds in the order of every score, and in random orders."""
     orders = [order(scores[column], kinds=kinds) for column in scores.columns]
+    progress = told("masks")
     return sweep(
-        bench.heads, bench.judge, orders, list(budgets), seeds=seeds, split="all", run=bench.masks, progress=say
+        bench.heads, bench.judge, orders, list(budgets), seeds=seeds, split="all", run=bench.masks, progress=progress
     )
 
 
@@ -194,7 +191,7 @@ def learned_gates(
         kinds=kinds,
         training=how,
         run=kept(run, "gates"),
-        progress=_now_and_then,
+        progress=told(name, 30),
     )
     rows = []
     for (level, seed), part in found.gates.groupby(["level", "seed"], sort=False):
@@ -207,11 +204,6 @@ def learned_gates(
     if not rows:
         raise SystemExit(f"No gate closed at penalties up to {max(penalties):g}: take higher ones, or more steps.")
     return pd.concat(rows, ignore_index=True), found.gates
-
-
-def _now_and_then(done: int, total: int, what: str) -> None:
-    if done % 25 == 0:
-        say(done, total, what)
 
 
 def best_heads(bench: Bench, run: Path) -> pd.DataFrame:

@@ -139,16 +139,3 @@ def interval(table: pd.DataFrame, prefix: str = "", digits: int = 2) -> pd.Serie
     columns = zip(*(table[f"{prefix}{name}"] for name in ("drop", "ci_low", "ci_high")), strict=True)
     texts = [f"{drop:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})" for drop, low, high in columns]
     return pd.Series(texts, index=table.index, dtype=object)
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """A table with three digits."""
-    rows = [list(table.columns), ["---"] * table.shape[1]]
-    rows += [[_short(value) for value in row] for row in table.itertuples(index=False)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _short(value: object) -> str:
-    if isinstance(value, float):
-        return "" if pd.isna(value) else f"{value:.3g}"
-    return str(value)
