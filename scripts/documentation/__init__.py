@@ -1,1 +1,1 @@
-"""What the pages under docs/ are made with: findings from results/, definitions from the plugins, executed tutorials."""
+"""What pages under docs/ are made with: findings from results/, definitions from plugins, executed tutorials."""

@@ -25,5 +25,5 @@ def test_files_and_pictures_of_the_page_exist(name: str) -> None:
 
 
 def test_a_claim_that_the_tables_do_not_bear_is_not_written() -> None:
-    with pytest.raises(ValueError, match="Claim 1"):
+    with pytest.raises(ValueError, match="Claim 2"):
         findings.hold(True, False)
