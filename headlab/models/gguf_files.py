@@ -1,4 +1,4 @@
-"""GGUF files: checked, opened as plain float models, and converted to a folder of safetensors."""
+"""GGUF files: checked, and opened as plain float models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.base.errors import CheckpointError
-from headlab.models.demo.checkpoints import require_packages
+from headlab.models.packages import require_packages
 
 MAGIC = b"GGUF"
 
@@ -57,15 +57,3 @@ def silent_unpacking() -> Iterator[None]:
         yield
     finally:
         reader.tqdm = bar
-
-
-def convert_gguf(path: Path, folder: Path) -> None:
-    """Write the model of a GGUF file as float32 safetensors, with its tokenizer, into an empty folder."""
-    from headlab.models.loading_errors import quiet
-    from headlab.models.opening import open_model
-
-    checkpoint = open_model(str(path), purpose="causal-lm")
-    model: Any = checkpoint.model
-    with quiet():
-        model.save_pretrained(folder)
-        checkpoint.tokenizer.save_pretrained(folder)

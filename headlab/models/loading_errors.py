@@ -6,30 +6,8 @@ import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from huggingface_hub.utils import enable_progress_bars
-from transformers.utils import logging
-
 from headlab.base.errors import CheckpointError, HeadlabError
 from headlab.models.demo.checkpoints import demo_models
-
-
-@contextmanager
-def quiet(*, local: bool = True) -> Iterator[None]:
-    """Keep transformers' progress bars and its reports of unused weights to itself; settings are put back.
-
-    Bars of downloads stay where the checkpoint is not `local`.
-    """
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    if bars and not local:
-        enable_progress_bars()  # the hub client's, which the line above switched off as well
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 @contextmanager
@@ -71,10 +49,13 @@ def _explained(name: str, error: Exception, local: bool) -> CheckpointError:
             f"Connect to the network (and unset HF_HUB_OFFLINE), name a folder, or try {_nearest_demo(name)}.",
         )
     if "quantiz" in text:
-        return CheckpointError(f"{name!r} is quantised, and its weights cannot be read: {_first_line(error)}",
-                               "Open the checkpoint that it was made from.")  # fmt: skip
-    return CheckpointError(f"{name!r} cannot be opened: {_first_line(error)}",
-                           "Save or download it again; --debug shows the whole error.")  # fmt: skip
+        return CheckpointError(
+            f"{name!r} is quantised, and its weights cannot be read: {_first_line(error)}",
+            "Open the checkpoint that it was made from.",
+        )
+    return CheckpointError(
+        f"{name!r} cannot be opened: {_first_line(error)}", "Save or download it again; --debug shows the whole error."
+    )
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -15,8 +15,9 @@ from headlab.models.classes import PURPOSES, model_class, require_trained
 from headlab.models.demo.checkpoints import PREFIX, demo_folder, student_weights
 from headlab.models.folders import check_folder, file_sha256, has_tokenizer, settings_files, weights_files
 from headlab.models.gguf_files import check_gguf, forget_quantization, silent_unpacking, unpacked
-from headlab.models.loading_errors import quiet, translated
+from headlab.models.loading_errors import translated
 from headlab.models.network import hub_is_reachable
+from headlab.models.notices import quiet
 from headlab.models.texts.special_tokens import adds
 
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
@@ -79,7 +80,7 @@ def _locate(name: str, revision: str | None) -> Source:
     if revision and (name.startswith(PREFIX) or path.exists()):
         raise UsageError(f"{name} is no hub id, and only those have revisions.", "Leave out the revision.")
     if name.startswith(PREFIX):
-        folder, sha256 = demo_folder(name)
+        folder, sha256 = demo_folder(name, open_model)
         return _folder(folder, f"sha256:{sha256[:16]}")
     if path.suffix.lower() == ".gguf" and (path.is_file() or not _may_be_hub_id(name)):
         check_gguf(path)

