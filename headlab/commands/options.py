@@ -34,14 +34,12 @@ class Option(NamedTuple):
     argument: bool = False
 
 
-def option(
-    default: Any, help: str, read: Read | None = None, *, least: int | None = None, most: int | None = None
-) -> Any:
-    """A field that is an option `--name` of the command line; `read` turns text into the field's value.
+def option(default: Any, help: str, read: Read | None = None, **limits: Any) -> Any:
+    """A field that is an option `--name` of the command line, with the `limits` that Option knows.
 
-    Leave the default out (dataclasses.MISSING) for an option that has to be given.
+    `read` turns text into the field's value. With the default dataclasses.MISSING it has to be given.
     """
-    return field(default=default, metadata={"option": Option(help, read, least, most)})
+    return field(default=default, metadata={"option": Option(help, read, **limits)})
 
 
 def options_of(request: Any) -> dict[str, Option]:
@@ -137,10 +135,8 @@ class Request:
 class ModelOptions(Request):
     """Which checkpoint, and how it is opened."""
 
-    model: str = field(
-        metadata={
-            "option": Option("Hub id, folder, .gguf file or demo:NAME (see `headlab list models`).", argument=True)
-        }
+    model: str = option(
+        dataclasses.MISSING, "Hub id, folder, .gguf file or demo:NAME (see `headlab list models`).", argument=True
     )
     device: str = option("cpu", "cpu, cuda, cuda:1 ...")
     dtype: str = option("float32", "float32, bfloat16, float16, float64, auto.")
