@@ -7,9 +7,11 @@ figures.
 from __future__ import annotations
 
 import ast
+import importlib
 import statistics
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,10 +45,15 @@ def _edges() -> list[tuple[str, str]]:
 
 
 def _is_plugin(module: str) -> bool:
-    """Whether a module is a plugin that comes with headlab: a file of such a folder without an underscore."""
+    """Whether a module is a plugin that comes with headlab."""
     parts = module.split(".")
-    package = (house.folder() / "/".join(parts[1:])).is_dir()
-    return len(parts) == 3 and parts[1] in PLUGINS and not parts[2].startswith("_") and not package
+    return len(parts) == 3 and parts[1] in PLUGINS and parts[2] in _built_in(parts[1])
+
+
+@cache
+def _built_in(folder: str) -> set[str]:
+    registry = getattr(importlib.import_module(f"headlab.{folder}"), folder.upper())
+    return {name.replace("-", "_") for name in registry.built_in()}
 
 
 def _python(code: str) -> str:

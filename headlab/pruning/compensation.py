@@ -30,8 +30,10 @@ def folded_biases(heads: Heads, mask: HeadMask, means: Means) -> dict[tuple[str,
             continue
         weight = site.weight()
         if weight is None:
-            raise UnsupportedModelError(f"{site.name} has no single matrix as its projection, hence no such bias.",
-                                        "Use --ablation mean, which needs none.")  # fmt: skip
+            raise UnsupportedModelError(
+                f"{site.name} has no single matrix as its projection, hence no such bias.",
+                "Use --ablation mean, which needs none.",
+            )
         gone = gone.to(weight.device)
         found[site.key] = torch.einsum("hd,hdm->m", means[site.key].to(weight)[gone], weight[gone])
     return found

@@ -161,4 +161,9 @@ def _within(progress: Progress | None, place: int, rungs: int, label: str) -> Pr
     """Progress of one rung as progress of the whole ladder."""
     if progress is None:
         return None
-    return lambda done, total, text: progress(place * total + done, rungs * total, f"{label}: {text}")
+
+    def report(done: int, total: int | None = None, what: str = "") -> None:
+        steps = total or 1
+        progress(place * steps + done, rungs * steps, f"{label}: {what}")
+
+    return report

@@ -109,10 +109,13 @@ def order(
     found = [chosen.index[place] for places in table["members"] for place in places]
     return Ordering(
         tuple(HeadId(str(kind), int(layer), int(head)) for kind, layer, head in found),
-        name or str(scores.name or "unnamed").removeprefix("score_"), within, seed,
-        None if groups is None else tuple(map(len, table["members"])), keep_at_least,
+        name or str(scores.name or "unnamed").removeprefix("score_"),
+        within,
+        seed,
+        None if groups is None else tuple(map(len, table["members"])),
+        keep_at_least,
         int(table.loc[table["stays"], "members"].map(len).sum()),
-    )  # fmt: skip
+    )
 
 
 def _members(index: pd.MultiIndex, groups: pd.Series | None) -> list[list[int]]:
@@ -132,8 +135,10 @@ def _stays(table: pd.DataFrame, index: pd.MultiIndex, keep_at_least: int) -> np.
     sizes = pd.Series(1, index=index).groupby(level=["kind", "layer"]).sum()
     if len(sizes) and keep_at_least > sizes.min():
         kind, layer = sizes.idxmin()
-        raise UsageError(f"{kind} layer {layer} has {sizes.min()} heads, so {keep_at_least} cannot be kept in it.",
-                         f"Keep at most {sizes.min()} in each layer.")  # fmt: skip
+        raise UsageError(
+            f"{kind} layer {layer} has {sizes.min()} heads, so {keep_at_least} cannot be kept in it.",
+            f"Keep at most {sizes.min()} in each layer.",
+        )
     counts = table["members"].map(len)
     # Heads of the layer that are more important than this row's own.
     behind = counts[::-1].groupby(level=["kind", "layer"]).cumsum()[::-1].to_numpy() - counts.to_numpy()
@@ -142,8 +147,10 @@ def _stays(table: pd.DataFrame, index: pd.MultiIndex, keep_at_least: int) -> np.
 
 def _of_kinds(scores: pd.Series, kinds: Iterable[str] | None) -> pd.Series:
     if not isinstance(scores, pd.Series):
-        raise UsageError(f"Heads are ordered by a column of scores, not by {type(scores).__name__}.",
-                         "Give what headlab.score returns, or a column of the head table.")  # fmt: skip
+        raise UsageError(
+            f"Heads are ordered by a column of scores, not by {type(scores).__name__}.",
+            "Give what headlab.score returns, or a column of the head table.",
+        )
     if list(scores.index.names) != INDEX or not scores.index.is_unique:
         raise UsageError("The scores are not indexed by kind, layer and head.", "Take a column of the head table.")
     if kinds is None:

@@ -51,8 +51,9 @@ def plan(
     """
     given = list(orderings) if isinstance(orderings, Iterable) and not isinstance(orderings, Ordering) else [orderings]
     if not all(isinstance(one, Ordering) for one in given):
-        raise UsageError("A sweep takes orderings, and something else was given.",
-                         "Make them of scores: headlab.order(scores).")  # fmt: skip
+        raise UsageError(
+            "A sweep takes orderings, and something else was given.", "Make them of scores: headlab.order(scores)."
+        )
     if seeds < 1:
         raise UsageError(f"{seeds} random orders are no control.", "Ask for at least 1; 3 or more give a band.")
     _require_comparable(given)
@@ -78,8 +79,10 @@ def _require_comparable(orderings: Sequence[Ordering]) -> None:
     if not orderings:
         raise UsageError("There is no ordering to sweep.", "Give at least one: order(scores).")
     if len({(ordering.sizes is None, ordering.keep_at_least) for ordering in orderings}) > 1:
-        raise UsageError("The orderings differ in what goes together or stays, so they have no common control.",
-                         "Order all of them with the same groups and keep_at_least.")  # fmt: skip
+        raise UsageError(
+            "The orderings differ in what goes together or stays, so they have no common control.",
+            "Order all of them with the same groups and keep_at_least.",
+        )
     if len({ordering.within for ordering in orderings}) > 1:
         raise UsageError(
             "The orderings differ in `within`, which the table of a sweep does not tell apart.",

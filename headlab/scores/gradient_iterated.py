@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +13,9 @@ from headlab.scores.context import ScoreContext
 from headlab.scores.measures.gradients import gate_gradients
 from headlab.scores.measures.means import mean_over_examples
 from headlab.scores.score import Score, Scores
+
+if TYPE_CHECKING:
+    from headlab.models.texts.batch import Batch
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,14 @@ class IteratedGradient(Score):
         gone: list[int] = []
         while len(gone) < len(names):
             at = HeadMask.removing([names[place] for place in gone], like=context.heads)
-            found = mean_over_examples(quiet, lambda batch, at=at: np.abs(gate_gradients(context, batch, at)), "")
+            found = mean_over_examples(quiet, partial(_sizes, context, at), "gradients")
             order = np.argsort(np.nan_to_num(found.values, nan=np.inf, posinf=np.inf), kind="stable")
             gone += [int(place) for place in order if place not in set(gone)][:step]
             rounds(1, f"{len(gone)} heads removed")
         places = np.empty(len(names))
         places[gone] = np.arange(1, len(names) + 1)
         return Scores(places)
+
+
+def _sizes(context: ScoreContext, at: HeadMask, batch: Batch) -> np.ndarray:
+    return np.abs(gate_gradients(context, batch, at))

@@ -63,12 +63,16 @@ class Shapley(RemovalScore):
         for _ in range(self.permutations):
             found.append(rises_in_order(losses, names, rng.permutation(len(names)), total, self.truncation))
             steps()
-            errors = np.std(found, axis=0, ddof=1) / len(found) ** 0.5 if len(found) > 1 else None
-            if len(found) >= FEWEST and errors.max() <= self.precision * abs(total):
+            if len(found) >= FEWEST and errors_over(found).max() <= self.precision * abs(total):
                 break
         steps.total = len(found)
         steps(0)
-        return Scores(np.mean(found, axis=0), errors)
+        return Scores(np.mean(found, axis=0), errors_over(found))
+
+
+def errors_over(orders: list[np.ndarray]) -> np.ndarray:
+    """Standard errors of means over orders, (heads,)."""
+    return np.std(orders, axis=0, ddof=1) / len(orders) ** 0.5
 
 
 def rises_in_order(

@@ -259,8 +259,15 @@ def test_groups_go_whole_by_their_mean():
     ordering = order(scores, groups=groups)
     assert ordering.sizes == (2, 2, 2, 2)
     assert [tuple(head)[1:] for head in ordering.heads] == [
-        (1, 2), (1, 3), (0, 2), (0, 3), (1, 0), (1, 1), (0, 0), (0, 1),
-    ]  # fmt: skip
+        (1, 2),
+        (1, 3),
+        (0, 2),
+        (0, 3),
+        (1, 0),
+        (1, 1),
+        (0, 0),
+        (0, 1),
+    ]
     assert len(ordering.cut(1)) == 2 and len(ordering.cut("50%")) == 4
     kept = order(scores, groups=groups, keep_at_least=1)
     assert kept.kept == 4 and [tuple(h)[1:] for h in kept.cut(2)] == [(1, 2), (1, 3), (0, 2), (0, 3)]
@@ -269,9 +276,14 @@ def test_groups_go_whole_by_their_mean():
 def test_random_controls_take_whole_groups_too():
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=60, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=32,
-    )  # fmt: skip
+        vocab_size=60,
+        hidden_size=32,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=32,
+    )
     model = LlamaForCausalLM(config).eval()
     heads = Heads(model)
     task = StatisticsTask(model, n=8)

@@ -64,8 +64,11 @@ def test_the_table_is_the_contracts():
     assert len(table) == 3 * 4 * 2  # budgets, strategies, metrics
     assert table["strategy"].unique().tolist() == ["ablation", "random"]
     assert table[["strategy", "seed"]].drop_duplicates().values.tolist() == [
-        ["ablation", 11], ["random", 11], ["random", 12], ["random", 13],
-    ]  # fmt: skip
+        ["ablation", 11],
+        ["random", 11],
+        ["random", 12],
+        ["random", 13],
+    ]
     assert table["budget"].unique().tolist() == ["0", "50%", "7"]
     assert sorted(table["n_removed"].unique()) == [0, 4, 7]
     assert set(table["n_heads"]) == {7} and set(table["n_examples"]) == {200}
@@ -106,8 +109,14 @@ def test_each_mask_is_evaluated_once_and_progress_counts_them():
     heads, task = planted(n=100)
     ranks = score("random", heads, task, seed=0)
     steps = []
-    table = sweep(heads, task, [order(ranks, name="twin"), order(ranks, seed=0)], [0, "0%", 2, "2", 7, "100%"], seeds=1,
-                  progress=lambda *step: steps.append(step))  # fmt: skip
+    table = sweep(
+        heads,
+        task,
+        [order(ranks, name="twin"), order(ranks, seed=0)],
+        [0, "0%", 2, "2", 7, "100%"],
+        seeds=1,
+        progress=lambda *step: steps.append(step),
+    )
     assert task.evaluations == 3
     assert [done for done, _, _ in steps] == [0, 1, 2, 3] and {total for _, total, _ in steps} == {3}
     assert steps[0][2] == "all heads"

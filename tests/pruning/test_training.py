@@ -29,8 +29,9 @@ from tests.support.planted_seven import HEADS, planted
 
 def same_ladders(first, second) -> None:
     """Equal in every column but the duration."""
-    pd.testing.assert_frame_equal(first.curve.drop(columns="seconds"), second.curve.drop(columns="seconds"),
-                                  check_exact=True, rtol=0, atol=0)  # fmt: skip
+    pd.testing.assert_frame_equal(
+        first.curve.drop(columns="seconds"), second.curve.drop(columns="seconds"), check_exact=True, rtol=0, atol=0
+    )
     pd.testing.assert_frame_equal(first.gates, second.gates, check_exact=True, rtol=0, atol=0)
 
 
@@ -307,8 +308,24 @@ def command(tiny_classifier, tmp_path, *more: str) -> int:
     if not data.exists():
         lines = [f"{'red green'.split()[i % 2]} cat {'dog ' * (i % 4)}\t{'bad good'.split()[i % 2]}" for i in range(16)]
         data.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return run(["sweep", str(tiny_classifier), "--task", "classification", "--data", str(data), "--quiet",
-                "--out", str(tmp_path / "run"), "--budgets", "0,3", "--seeds", "2", *more])  # fmt: skip
+    return run(
+        [
+            "sweep",
+            str(tiny_classifier),
+            "--task",
+            "classification",
+            "--data",
+            str(data),
+            "--quiet",
+            "--out",
+            str(tmp_path / "run"),
+            "--budgets",
+            "0,3",
+            "--seeds",
+            "2",
+            *more,
+        ]
+    )
 
 
 def test_train_gates_adds_the_rungs_to_the_table(tiny_classifier, tmp_path, capsys):

@@ -114,9 +114,12 @@ def test_one_example_has_no_standard_error(judged):
 def test_names_that_mean_nothing_answer_with_what_there_is(judged):
     _, heads, task = judged
     for name, said in (
-        ("gradient:per-tokens", "per-token"), ("fisher:mean", "no variants"), ("shaply", "shapley"),
-        ("label", "label:induction"), ("label:inductions", "induction"),
-    ):  # fmt: skip
+        ("gradient:per-tokens", "per-token"),
+        ("fisher:mean", "no variants"),
+        ("shaply", "shapley"),
+        ("label", "label:induction"),
+        ("label:inductions", "induction"),
+    ):
         with pytest.raises(UsageError) as caught:
             score(name, heads, task)
         assert said in str(caught.value)

@@ -58,7 +58,7 @@ def rises_on_all(left_out: LeftOut, heads: Sequence, steps: Steps) -> np.ndarray
     return np.concatenate([left_out.rises(batch, heads, steps) for batch in left_out.context.batches()], axis=1)
 
 
-def rises_on(left_out: LeftOut, ids: Sequence[int], heads: Sequence) -> np.ndarray:
+def rises_on(left_out: LeftOut, ids: Sequence[int] | np.ndarray, heads: Sequence) -> np.ndarray:
     """The rise by each of some heads on the examples of these ids, (heads, ids), in the order of `ids`."""
     column = {int(example): place for place, example in enumerate(ids)}
     context = left_out.context

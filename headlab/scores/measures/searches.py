@@ -33,8 +33,10 @@ def check_search(end: str, wanted: int, n_heads: int) -> None:
 def require_enough_to_race(n: int) -> None:
     """Raise DataError for too few examples."""
     if n < FEWEST:
-        raise DataError(f"A race needs at least {FEWEST} examples, and the split has {n}.",
-                        "Give more data or a larger split, or leave out --race.")  # fmt: skip
+        raise DataError(
+            f"A race needs at least {FEWEST} examples, and the split has {n}.",
+            "Give more data or a larger split, or leave out --race.",
+        )
 
 
 def first_order(left_out: LeftOut) -> tuple[np.ndarray, np.ndarray]:
