@@ -106,16 +106,12 @@ def order(
         table["turn"] = (shares.cumcount() + 0.5) / shares.transform("size")
     table["stays"] = _stays(table, chosen.index, keep_at_least)
     table = table.sort_values(["stays", "turn"], kind="stable")
-    found = [chosen.index[place] for places in table["members"] for place in places]
-    return Ordering(
-        tuple(HeadId(str(kind), int(layer), int(head)) for kind, layer, head in found),
-        name or str(scores.name or "unnamed").removeprefix("score_"),
-        within,
-        seed,
-        None if groups is None else tuple(map(len, table["members"])),
-        keep_at_least,
-        int(table.loc[table["stays"], "members"].map(len).sum()),
-    )
+    heads = [chosen.index[place] for places in table["members"] for place in places]
+    names = tuple(HeadId(str(kind), int(layer), int(head)) for kind, layer, head in heads)
+    title = name or str(scores.name or "unnamed").removeprefix("score_")
+    sizes = None if groups is None else tuple(map(len, table["members"]))
+    kept = int(table.loc[table["stays"], "members"].map(len).sum())
+    return Ordering(names, title, within, seed, sizes, keep_at_least, kept)
 
 
 def _members(index: pd.MultiIndex, groups: pd.Series | None) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
 COMPENSATED = "zero + mean bias"  # the way to remove heads whose mean outputs stay, as biases
 SUFFIX = COMPENSATED.removeprefix("zero")  # what a strategy's name ends in then
 Judged = tuple[HeadMask, Finetuning | None]  # a mask, and what was trained under it before it was judged
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """What the masks of a sweep are judged under."""
+
+    ablation: str  # or COMPENSATED
+    split: str
+    seed: int
+    finetuning: Finetuning | None
 
 
 def sweep(
@@ -77,9 +88,9 @@ def sweep(
     tables: list[pd.DataFrame] = []
     kept: dict[str, MaskedEvaluation] = {}
     for way in [ablation] if compensate is None else [ablation, COMPENSATED]:
-        evaluations = _evaluate(heads, task, cells, way, split, finetuning, run, progress, seed)
-        table = _table(cells, evaluations, task, ablation=ablation, split=split, finetuning=finetuning, seed=seed)
-        tables.append(table if way == ablation else table.assign(strategy=table["strategy"] + SUFFIX))
+        conditions = _Conditions(way, split, seed, finetuning)
+        evaluations = _evaluate(heads, task, cells, conditions, run, progress)
+        tables.append(_table(cells, evaluations, task, conditions))
         kept |= {evaluation.key: evaluation for evaluation in evaluations.values()}
     if run is not None:
         save_table(examples_table(kept.values()), run, "examples")
@@ -100,24 +111,24 @@ def _evaluate(
     heads: Heads,
     task: Task,
     cells: list[Cell],
-    ablation: str,
-    split: str,
-    finetuning: Finetuning | None,
+    conditions: _Conditions,
     folder: str | Path | None,
     progress: Progress | None,
-    seed: int,
 ) -> dict[Judged, MaskedEvaluation]:
     """One evaluation per distinct mask, the full mask first; those that the folder holds are read."""
+    ablation, finetuning = conditions.ablation, conditions.finetuning
     labels: dict[Judged, str] = {(HeadMask.full(heads), None): "all heads"}
     for cell in cells:
         labels.setdefault((cell.mask, finetuning), f"{cell.strategy} {cell.budget}")
-    signature = task.signature()
-    drawn = f"resample {seed}" if ablation == "resample" else ablation  # the seed says whose outputs are taken
+    signature, split = task.signature(), conditions.split
+    # Of resampling the seed says whose outputs are taken.
+    drawn = f"resample {conditions.seed}" if ablation == "resample" else ablation
     trained = {} if finetuning is None else {**finetuning.signature(), "batching": batching(task, finetuning.split)}
 
     @functools.cache
     def means() -> Any:
-        return heads.replacements("mean" if ablation == COMPENSATED else ablation, task.batches("select"), seed=seed)
+        kind = "mean" if ablation == COMPENSATED else ablation
+        return heads.replacements(kind, task.batches("select"), seed=conditions.seed)
 
     def change(mask: HeadMask, how: Finetuning | None) -> contextlib.AbstractContextManager:
         if how is not None:
@@ -138,23 +149,17 @@ def _evaluate(
 
 
 def _table(
-    cells: list[Cell],
-    evaluations: Mapping[Judged, MaskedEvaluation],
-    task: Task,
-    *,
-    ablation: str,
-    split: str,
-    finetuning: Finetuning | None,
-    seed: int,
+    cells: list[Cell], evaluations: Mapping[Judged, MaskedEvaluation], task: Task, conditions: _Conditions
 ) -> pd.DataFrame:
+    finetuning, compensated_too = conditions.finetuning, conditions.ablation == COMPENSATED
     metrics = [metric(name) for name in task.metrics]
     examples = [evaluation.examples for evaluation in evaluations.values()]  # the full mask comes first
-    compared = paired_bootstrap(examples[0], examples, metrics, seed=seed)
+    compared = paired_bootstrap(examples[0], examples, metrics, seed=conditions.seed)
     place = {mask: i for i, (mask, how) in enumerate(evaluations) if how == finetuning}
     rows = [
         {
-            "strategy": cell.strategy,
-            "ablation": ablation,
+            "strategy": cell.strategy + (SUFFIX if compensated_too else ""),
+            "ablation": "zero" if compensated_too else conditions.ablation,
             "seed": cell.seed,
             "kinds": cell.kinds,
             "budget": cell.budget,
@@ -163,7 +168,7 @@ def _table(
             "metric": measured.name,
             **compared.loc[(place[cell.mask], measured.name)].to_dict(),
             "n_examples": len(evaluation.examples),
-            "split": split,
+            "split": conditions.split,
             "seconds": evaluation.seconds,
             "run": evaluation.key,
             "removed": cell.mask.to_text() or "none",

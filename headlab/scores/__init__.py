@@ -53,8 +53,7 @@ def score(
     not computed again. `settings` are those of the score (`permutations=20` for shapley). Where a score knows its
     standard errors, `standard_errors(series)` gives them.
 
-    Raises UsageError for an unknown score, variant or setting, for heads of another model than the task's, and for a
-    score that does not give one number a head.
+    Raises UsageError for an unknown score, variant or setting, and for heads of another model than the task's.
     """
     import pandas as pd
 

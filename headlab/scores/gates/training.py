@@ -105,7 +105,7 @@ def trained_gates(
     how.check()
     model = heads.model
     free = np.ones(len(heads.index), dtype=bool) if free is None else free
-    n, batches = int(free.sum()), list(batches_of(task, how.split))
+    n = int(free.sum())
     groups: list[dict[str, Any]] = [{"params": [gates.weights], "lr": how.learning_rate}]
     if how.train == "all":
         groups.append({"params": trainable(model), "lr": how.weights_rate})
@@ -127,7 +127,7 @@ def trained_gates(
         if how.train == "all":
             stack.enter_context(weights_restored(model))
         with contextlib.nullcontext() if how.train == "all" else frozen(model):
-            losses = take_steps(model, groups, batches, how.steps, how.seed, loss_of, report)
+            losses = take_steps(model, groups, list(batches_of(task, how.split)), how.steps, how.seed, loss_of, report)
         if np.isnan(losses).all():
             raise DataError(
                 "The loss was no number in any step of the training of gates.",
