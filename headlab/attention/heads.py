@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,26 +11,25 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.change.ablations import refuse_ablation, removed
+from headlab.attention.change.ablations import Replacements, masked, refuse_ablation
 from headlab.attention.change.donors import N_DONORS, Donors, find_donors
-from headlab.attention.change.output_gradients import slopes_of
-from headlab.attention.observe.observation import Progress, observe
+from headlab.attention.change.gate_gradients import gate_gradients
+from headlab.attention.change.means import mean_outputs
+from headlab.attention.observe.maps import attention_maps, captured
+from headlab.attention.observe.observation import observe
 from headlab.attention.observe.statistics import STATISTICS
-from headlab.attention.reach.declared import DeclaredSite, prove_declared
-from headlab.attention.reach.example import example_batch
-from headlab.attention.reach.projections import edits_at_projections, gated, per_head
-from headlab.attention.reach.proofs import capture_maps, probe_and_prove
-from headlab.attention.reach.sites import Site, difference, output_tensor, tolerance
-from headlab.attention.reach.views import site_handler
+from headlab.attention.reach.declared import DeclaredSite
+from headlab.attention.reach.projections import gated
+from headlab.attention.reach.sites import Proof, Site
+from headlab.attention.reach.views import View
+from headlab.attention.subject import Subject
 from headlab.base.display import html_of
-from headlab.base.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
-from headlab.base.masks import ABLATIONS, HeadId, HeadMask, parse_heads
-from headlab.labels import load_label
-from headlab.models.state import evaluating, frozen
-from headlab.models.texts.batch import Batch
+from headlab.base.errors import UsageError, unknown_name
+from headlab.base.masks import HeadId, HeadMask, LayerKey, parse_heads
+from headlab.base.progress import Progress
+from headlab.labels import Label, load_label
+from headlab.models.texts.batch import Batch, Loss
 from headlab.runs.maps import Maps
-
-Loss = Callable[[nn.Module, Batch], Tensor]
 
 
 class Heads:
@@ -47,27 +46,42 @@ class Heads:
     def __init__(
         self, model: Any, sites: Sequence[DeclaredSite] | None = None, *, example: Batch | None = None
     ) -> None:
-        if not isinstance(model, nn.Module) and not isinstance(getattr(model, "model", None), nn.Module):
-            raise UsageError(f"Heads takes a torch module or an opened checkpoint, not {model!r}.",
-                             f"Open it first: Heads(headlab.open_model({model!r})).")  # fmt: skip
-        self.checkpoint = None if isinstance(model, nn.Module) else model
-        self.model: nn.Module = model if isinstance(model, nn.Module) else model.model
-        self.example = example = example_batch(self.model) if example is None else example.to(self.device)
-        finding = probe_and_prove(self.model, example) if sites is None else prove_declared(self.model, example, sites)
-        self.sites, self.view, self.proofs, self.unseen = finding.sites, finding.view, finding.proofs, finding.unseen
-        self._grams: dict[tuple[str, int], Tensor | None] = {}
-        self._trunk = self._find_trunk(example)
-        self._without_cache = self._runs_without_cache(example)
+        self.subject = Subject.of(model, sites, example)
 
     @property
-    def subject(self) -> Heads:
-        """What observation, gradients, donors and replay work on."""
-        return self
+    def model(self) -> nn.Module:
+        """The torch module."""
+        return self.subject.module
+
+    @property
+    def checkpoint(self) -> Any:
+        """The opened checkpoint, None where a bare module was given."""
+        return self.subject.checkpoint
 
     @property
     def device(self) -> torch.device:
         """Where the model's inputs go."""
-        return next((p.device for p in self.model.parameters() if not p.is_meta), torch.device("cpu"))
+        return self.subject.device
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The attention layers, in the order of every table."""
+        return self.subject.sites
+
+    @property
+    def view(self) -> View:
+        """How the model's attention is seen."""
+        return self.subject.view
+
+    @property
+    def proofs(self) -> tuple[Proof, ...]:
+        """What was checked about this model."""
+        return self.subject.proofs
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Layers that compute attention which is not seen."""
+        return self.subject.unseen
 
     @property
     def tier(self) -> int:
@@ -76,13 +90,14 @@ class Heads:
         return self.view.tier
 
     @property
-    def heads_per_layer(self) -> dict[tuple[str, int], int]:
+    def heads_per_layer(self) -> dict[LayerKey, int]:
         """Number of heads by (kind, layer)."""
-        return {site.key: site.n_heads for site in self.sites}
+        return self.subject.heads_per_layer
 
     @property
     def n_heads(self) -> int:
-        return sum(site.n_heads for site in self.sites)
+        """Number of heads in all layers."""
+        return len(self.index)
 
     @property
     def single_stack(self) -> bool:
@@ -92,8 +107,7 @@ class Heads:
     @property
     def index(self) -> pd.MultiIndex:
         """(kind, layer, head) of every head, in the order of every table and score."""
-        rows = [(*site.key, head) for site in self.sites for head in range(site.n_heads)]
-        return pd.MultiIndex.from_tuples(rows, names=["kind", "layer", "head"])
+        return self.subject.index
 
     @property
     def kv_groups(self) -> pd.Series:
@@ -102,9 +116,8 @@ class Heads:
         return pd.Series(groups, index=self.index, name="kv_group")
 
     def __repr__(self) -> str:
-        layers = ", ".join(
-            f"{sum(s.kind == kind for s in self.sites)} {kind}" for kind in dict.fromkeys(s.kind for s in self.sites)
-        )
+        kinds = [site.kind for site in self.sites]
+        layers = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
         return f"Heads({type(self.model).__name__}: {self.n_heads} heads in {layers} layers)"
 
     def _repr_html_(self) -> str | None:
@@ -113,7 +126,7 @@ class Heads:
     def observe(
         self,
         batches: Iterable[Batch],
-        labels: Sequence[str] = (),
+        labels: Sequence[str | Label] = (),
         statistics: Sequence[str] | None = None,
         *,
         seed: int = 0,
@@ -128,18 +141,15 @@ class Heads:
             if name not in STATISTICS:
                 raise unknown_name("statistic", name, STATISTICS)
         if not any(site.seen for site in self.sites):
-            self.need_sight(self.sites)
-        observation = observe(
-            self, batches, [load_label(name) for name in dict.fromkeys(labels)], seed=seed, progress=progress
-        )
-        table = observation.table().reindex(self.index)
+            self.subject.need_sight()
+        chosen = [load_label(name) for name in dict.fromkeys(labels)]
+        table = observe(self.subject, batches, chosen, seed=seed, progress=progress).reindex(self.index)
         dropped = set(STATISTICS) - set(STATISTICS if statistics is None else statistics)
         return table.drop(columns=[name + suffix for name in dropped for suffix in ("", "_words")])
 
-    @contextlib.contextmanager
     def masked(
-        self, mask: HeadMask, ablation: str = "zero", means: Mapping[tuple[str, int], Tensor] | Donors | None = None
-    ) -> Iterator[None]:
+        self, mask: HeadMask, ablation: str = "zero", means: Replacements = None
+    ) -> contextlib.AbstractContextManager[None]:
         """Inside, the model runs without the removed heads; the output projection's bias stays.
 
         At the input of the projection each one's slice is 0 (`zero`), its mean (`mean`, with `means` from
@@ -151,97 +161,34 @@ class Heads:
         not allow, ProofError where a forward pass went by without a removed head's layer being reached, so that "no
         effect" never means "not applied".
         """
-        self._check_removal(mask, ablation, means)
-        edited = {key: torch.tensor(mask[key]) for key in mask if not mask[key].all()}
-        passes = 0
-
-        def count(*_: Any) -> None:
-            nonlocal passes
-            passes += 1
-
-        hook = self.model.register_forward_hook(count)
-        try:
-            with removed(self.model, self.sites, self.view, edited, ablation, means) as reached:
-                yield
-        finally:
-            hook.remove()
-        missed = set(edited) - reached
-        if passes and missed:
-            kind, layer = sorted(missed)[0]
-            raise ProofError(f"The model ran, but its {kind} layer {layer} was not reached by the mask.",
-                             "Nothing measured under this mask counts; is the model compiled or wrapped?")  # fmt: skip
+        return masked(self.subject, mask, ablation, means)
 
     @contextlib.contextmanager
-    def gate_context(self, gates: Mapping[tuple[str, int], Tensor]) -> Iterator[None]:
+    def gate_context(self, gates: Mapping[LayerKey, Tensor]) -> Iterator[None]:
         """Inside, each head's contribution is multiplied by its gate, through which gradients flow.
 
         A layer's gates are (head,), or (row, head) with one for each row of the batch; layers that are not named stay
         as they are. Raises UsageError for layers and numbers of heads that the model does not have.
         """
-        self.need_gates("gated")
-        sizes = self.heads_per_layer
+        self.subject.need_gates("gated")
         for key, gate in gates.items():
-            if gate.dim() not in (1, 2) or gate.shape[-1] != sizes.get(key):
-                raise UsageError(f"Gates of shape {tuple(gate.shape)} for {key} do not fit the model.",
-                                 "Give (heads,) or (rows, heads of the layer) for each (kind, layer).")  # fmt: skip
-        with gated(self.model, self.sites, self.view, dict(gates)):
+            if gate.dim() not in (1, 2) or gate.shape[-1] != self.heads_per_layer.get(key):
+                cause = f"Gates of shape {tuple(gate.shape)} for {key} do not fit the model."
+                raise UsageError(cause, "Give (heads,) or (rows, heads of the layer) for each (kind, layer).")
+        with gated(self.model, self.sites, self.view, gates):
             yield
 
-    def _check_removal(self, mask: HeadMask, ablation: str, means: Any) -> None:
-        self.need_gates("removed")
-        if not isinstance(mask, HeadMask):
-            raise UsageError(f"A mask is a HeadMask, not {type(mask).__name__}.",
-                             "Make it with HeadMask.removing(heads, like=heads).")  # fmt: skip
-        if mask.heads_per_layer != self.heads_per_layer:
-            raise UsageError("The mask belongs to another model.", "Make it with HeadMask.removing(heads, like=heads).")
-        if ablation not in ABLATIONS:
-            raise unknown_name("ablation", ablation, ABLATIONS)
-        if ablation == "mean" and (means is None or isinstance(means, Donors)):
-            raise UsageError("Mean ablation needs each head's mean output.", "Pass means=heads.mean_outputs(batches).")
-        if ablation == "resample" and not isinstance(means, Donors):
-            raise UsageError("Resample ablation needs other texts' outputs.", "Pass means=heads.donors(batches).")
-        refuse_ablation(ablation, self.sites)
-
-    def need_sight(self, sites: Iterable[Site]) -> None:
-        """Refuse to show what cannot be seen: a layer that was declared without its weights."""
-        blind = next((site for site in sites if not site.seen), None)
-        if blind is not None:
-            raise UnsupportedModelError(f"The {blind.kind} layer {blind.layer} was declared without weights.",
-                                        "Name a module that returns its attention as `weights`.")  # fmt: skip
-
-    def need_gates(self, what: str) -> None:
-        if self.tier == 3:
-            reason = next(proof.detail for proof in self.proofs if not proof.passed)
-            raise UnsupportedModelError(f"The heads of {type(self.model).__name__} cannot be {what}: {reason}.",
-                                        "Only its statistics, labels and maps are to be had.")  # fmt: skip
-
-    def mean_outputs(self, batches: Iterable[Batch]) -> dict[tuple[str, int], Tensor]:
+    def mean_outputs(self, batches: Iterable[Batch]) -> dict[LayerKey, Tensor]:
         """Each head's mean slice at the input of its output projection, over real tokens: (head, value_dim)."""
-        self.need_gates("replaced by their means")
-        total: dict[tuple[str, int], Tensor] = {}
-        count: dict[tuple[str, int], int] = {}
-        for batch in batches:
-            here = batch.to(self.device)
-
-            def add(site: Site, entering: Tensor, here: Batch = here) -> None:
-                tokens = here.source if site.kind == "encoder" or here.target is None else here.target
-                slices = per_head(entering, site).reshape(*tokens.ids.shape, site.n_heads, site.value_dim)
-                total[site.key] = total.get(site.key, 0) + slices[tokens.valid].double().sum(0)
-                count[site.key] = count.get(site.key, 0) + int(tokens.valid.sum())
-
-            with torch.no_grad(), evaluating(self.model), edits_at_projections(self.model, self.sites, add):
-                self.forward(here)
-        return {key: (value / count[key]).float() for key, value in total.items()}
+        return mean_outputs(self.subject, batches)
 
     def donors(self, batches: Iterable[Batch], *, n: int = N_DONORS, seed: int = 0) -> Donors:
         """Slices of `n` texts, chosen by the seed, for resample ablation; DataError for fewer than 2 examples."""
-        self.need_gates("replaced by those of other texts")
+        self.subject.need_gates("replaced by those of other texts")
         refuse_ablation("resample", self.sites)
-        return find_donors(self, batches, n, seed)
+        return find_donors(self.subject, batches, n, seed)
 
-    def replacements(
-        self, ablation: str, batches: Iterable[Batch], *, seed: int = 0
-    ) -> Mapping[tuple[str, int], Tensor] | Donors | None:
+    def replacements(self, ablation: str, batches: Iterable[Batch], *, seed: int = 0) -> Replacements:
         """What `masked` needs as `means` for an ablation: the means or the donors of these texts, or nothing."""
         if ablation == "mean":
             return self.mean_outputs(batches)
@@ -249,34 +196,31 @@ class Heads:
 
     def capture(
         self, batch: Batch, layers: Sequence[int] | None = None, heads: Sequence[HeadId] | None = None
-    ) -> dict[tuple[str, int], Tensor]:
+    ) -> dict[LayerKey, Tensor]:
         """Attention maps (batch, head, query, key) in float32 by (kind, layer); the only method that keeps maps.
 
         `layers` keeps those layers of every kind; `heads` keeps those heads, in their order within each layer.
         """
         if not isinstance(batch, Batch):
-            raise UsageError(f"capture takes a headlab.Batch, not {type(batch).__name__}.",
-                             "Make one with headlab.text_batches(checkpoint, texts).")  # fmt: skip
-        chosen = None
-        if layers is not None or heads is not None:
-            chosen = self._chosen(layers, heads)
-        self.need_sight(site for site in self.sites if chosen is None or site.key in chosen)
-        with evaluating(self.model):
-            return capture_maps(self.model, batch.to(self.device), self.sites, self.view, chosen)
+            cause = f"capture takes a headlab.Batch, not {type(batch).__name__}."
+            raise UsageError(cause, "Make one with headlab.text_batches(checkpoint, texts).")
+        return captured(self.subject, batch, layers, heads)
 
     def maps(
-        self, batches: Sequence[Batch], n: int | None = None, *, layers: Sequence[int] | None = None,
+        self,
+        batches: Sequence[Batch],
+        n: int | None = None,
+        *,
+        layers: Sequence[int] | None = None,
         heads: str | Sequence[HeadId] | None = None,
-    ) -> Maps:  # fmt: skip
+    ) -> Maps:
         """Attention maps of the first n texts with their tokens, one for each head, which a notebook shows.
 
         `layers` and `heads` choose, as in `capture`; `heads` may be text (`"L3H5,L4H0"`). Raises UsageError for heads
         that do not exist and for more than 4 GiB of maps.
         """
-        from headlab.attention.observe.maps import attention_maps
-
         chosen = parse_heads(heads, self) if isinstance(heads, str) else heads
-        return attention_maps(self, batches, n, layers, chosen)
+        return attention_maps(self.subject, batches, n, layers, chosen)
 
     def gradients(self, batches: Iterable[Batch], loss: Loss, *, at: HeadMask | None = None) -> Iterator[np.ndarray]:
         """For each batch d loss / d gate, (example, head), with every gate at 1: one backward pass for all heads.
@@ -287,88 +231,4 @@ class Heads:
         (two sequences of a minimal pair) are summed. Heads are in the order of `index`. Raises UnsupportedModelError
         where nothing can be removed and where the loss has no gradient.
         """
-        self.need_gates("given gradients")
-        for batch in batches:
-            with (
-                torch.inference_mode(False),
-                torch.enable_grad(),
-                evaluating(self.model),
-                frozen(self.model),
-            ):
-                slopes = self._gradients_on(batch.to(self.device).clone(), loss, at)
-            yield slopes  # the caller's own code runs with the model as it was found
-
-    def _gradients_on(self, batch: Batch, loss: Loss, at: HeadMask | None) -> np.ndarray:
-        gates = {
-            site.key: torch.ones(len(batch), site.n_heads, device=self.device, requires_grad=True)
-            for site in self.sites
-        }
-        with gated(self.model, self.sites, self.view, gates):
-            if at is not None:
-                for key, gate in gates.items():
-                    gate.data *= torch.tensor(at[key]).to(gate)
-            found = slopes_of(loss(self.model, batch), list(gates.values()))
-        pairs = zip(gates.values(), found, strict=True)
-        rows = torch.cat([torch.zeros_like(gate) if slope is None else slope for gate, slope in pairs], 1)
-        return _sum_by_example(rows.detach().double().cpu().numpy(), batch.examples)
-
-    def forward(self, batch: Batch) -> None:
-        """One forward pass for what it shows on the way: without the language-model head where there is one."""
-        inputs = {name: value for name, value in batch.inputs.items() if name != "labels"}
-        if self._without_cache:
-            inputs["use_cache"] = False  # keys and values of all layers would be kept for nothing
-        self._trunk(**inputs)
-
-    def gram(self, site: Site) -> Tensor | None:
-        """W_h W_h^T of the site's projection, (head, value_dim, value_dim); None where it is not one plain matrix."""
-        if site.key not in self._grams:
-            weight = site.weight()
-            self._grams[site.key] = None if weight is None else torch.einsum("hdm,hem->hde", weight, weight).float()
-        return self._grams[site.key]
-
-    def _find_trunk(self, example: Batch) -> nn.Module:
-        """The base model, if running it alone reaches every site; else the model itself."""
-        base = getattr(self.model, "base_model", None)
-        if not isinstance(base, nn.Module) or base is self.model:
-            return self.model
-        seen: set[tuple[str, int]] = set()
-        handler = site_handler(self.sites, lambda site, call: seen.add(site.key), self.view)
-        try:
-            with torch.no_grad(), evaluating(self.model), self.view.engage(self.model, handler):
-                base(**example.inputs)
-        except Exception:  # whatever a base model raises on inputs that were made for the whole one
-            return self.model
-        return base if len(seen) == len(self.sites) else self.model
-
-    def _runs_without_cache(self, example: Batch) -> bool:
-        """Whether the trunk takes use_cache=False, and its output stays the same."""
-        inputs = {name: value for name, value in example.inputs.items() if name != "labels"}
-        try:
-            with torch.no_grad(), evaluating(self.model):
-                plain = output_tensor(self._trunk(**inputs))
-                without = output_tensor(self._trunk(**inputs, use_cache=False))
-        except Exception:  # a module that has never heard of use_cache may raise anything
-            return False
-        return difference(without, plain, example) <= tolerance(self.model)
-
-    def _chosen(self, layers: Sequence[int] | None, heads: Sequence[HeadId] | None) -> dict[tuple[str, int], list[int]]:
-        wanted = list(self.index) if heads is None else [HeadId(*head) for head in heads]
-        HeadMask.removing(wanted, like=self)  # refuses heads that do not exist
-        known = {layer for _, layer in self.heads_per_layer}
-        for layer in layers or ():
-            if layer not in known:
-                raise UsageError(f"The model has no layer {layer}.", f"It has layers {min(known)} to {max(known)}.")
-        chosen: dict[tuple[str, int], list[int]] = {}
-        for kind, layer, head in wanted:
-            if layers is None or layer in layers:
-                chosen.setdefault((kind, layer), []).append(head)
-        return chosen
-
-
-def _sum_by_example(rows: np.ndarray, examples: Sequence[int]) -> np.ndarray:
-    if len(set(examples)) == len(examples):
-        return rows
-    order = {example: i for i, example in enumerate(dict.fromkeys(examples))}
-    summed = np.zeros((len(order), rows.shape[1]))
-    np.add.at(summed, [order[example] for example in examples], rows)
-    return summed
+        return gate_gradients(self.subject, batches, loss, at=at)

@@ -245,7 +245,7 @@ def _maps(request: DumpRequest, heads: Heads, texts: _Texts, steps: Steps) -> li
 
     steps.step("keeping maps")
     chosen = parse_heads(request.heads, heads) if request.heads else None
-    return attention_maps(heads, texts.batches, request.maps, request.layers or None, chosen, texts.places_of)
+    return attention_maps(heads.subject, texts.batches, request.maps, request.layers or None, chosen, texts.places_of)
 
 
 def _write_maps(out: Path, maps: list[AttentionMap], between_words: pd.DataFrame | None) -> None:
@@ -261,12 +261,16 @@ def _write_maps(out: Path, maps: list[AttentionMap], between_words: pd.DataFrame
 
 def _lost(heads: Heads, labels: list[Any]) -> dict[str, Any]:
     """Words that labels between words have not seen, since they lie beyond the model's limit or have no piece."""
-    from headlab.attention.observe.observation import subject_of
+    from headlab.attention.observe.observation import input_context
 
     inputs: dict[str, Any] = {
         label.name.partition(":")[0]: label.input for label in labels if hasattr(label.input, "lost")
     }
-    return {"words_lost": {name: given.lost(subject_of(heads)) for name, given in inputs.items()}} if inputs else {}
+    return (
+        {"words_lost": {name: given.lost(input_context(heads.subject)) for name, given in inputs.items()}}
+        if inputs
+        else {}
+    )
 
 
 def _remarks(request: DumpRequest, checkpoint: Checkpoint) -> list[str]:

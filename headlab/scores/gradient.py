@@ -43,9 +43,7 @@ class Gradient(Score):
 
     def __call__(self, context: ScoreContext) -> Scores:
         if self.per_token:
-            from headlab.attention.change.output_gradients import require_projections
-
-            require_projections(context.heads.subject, "given gradients token by token")
+            context.heads.subject.need_projections("given gradients token by token")
             found = mean_over_examples(context, lambda batch: token_gradients(context, batch), "gradients")
         else:
             found = mean_over_examples(context, lambda batch: np.abs(gate_gradients(context, batch)), "gradients")

@@ -37,10 +37,9 @@ class LayerwiseRelevance(Score):
     top_logit: bool = False
 
     def __call__(self, context: ScoreContext) -> Scores:
-        from headlab.attention.change.output_gradients import require_projections
         from headlab.scores.measures.relevance import relevance
 
-        require_projections(context.heads.subject, "given relevance")
+        context.heads.subject.need_projections("given relevance")
         ends = np.cumsum([site.n_heads for site in context.heads.sites])[:-1]
 
         def measure(batch):  # type: ignore[no-untyped-def]

@@ -69,7 +69,7 @@ def exactly(heads: Any, task: Any, clock: Clock) -> dict[str, np.ndarray]:
     with clock.of("naive"):
         complete = mean_loss()
     with clock.of("replay"):
-        taken = [replay_of(heads).record(batch, task.losses) for batch in task.batches("select")]
+        taken = [replay_of(heads.subject).record(batch, task.losses) for batch in task.batches("select")]
     found: dict[str, list[float]] = {"naive": [], "replay": []}
     for (kind, layer), n in heads.heads_per_layer.items():
         own = [(kind, layer, head) for head in range(n)]
@@ -98,7 +98,7 @@ def measure(name: str, rounds: int | None, limit: int | None) -> tuple[list[dict
     task = headlab.task(kind, model=name, **(options | ({"limit": limit} if limit else {})))
     heads = headlab.Heads(task.model)
     begun = time.process_time()
-    replay_of(heads)  # tried out once for each model; its cost is a row of its own
+    replay_of(heads.subject)  # tried out once for each model; its cost is a row of its own
     trial = time.process_time() - begun
     runs = searches(heads, task)
     seconds: dict[str, list[float]] = {way: [] for way in ("naive", "replay", *runs)}

@@ -11,9 +11,8 @@ from torch import nn
 
 from headlab.attention.change.donors import Donors
 from headlab.attention.heads import Heads
-from headlab.attention.reach.projections import ABLATIONS
 from headlab.base.errors import DataError, UnsupportedModelError, UsageError
-from headlab.base.masks import HeadMask
+from headlab.base.masks import ABLATIONS, HeadMask
 from tests.support.reference import (
     make_batch,
     output_of,

@@ -102,7 +102,7 @@ def test_sums_do_not_grow_with_the_number_of_texts() -> None:
     from headlab.labels import load_label
 
     labels = [load_label(name) for name in ("positional", "positional_argmax", "sink", "local", "vertical")]
-    observation = Observation(Heads(tiny_model("bert")), labels)
+    observation = Observation(Heads(tiny_model("bert")).subject, labels)
 
     def arrays(thing: object) -> Iterator[np.ndarray]:
         if isinstance(thing, np.ndarray):

@@ -80,7 +80,7 @@ def one_by_one(heads: Heads, task: RandomTask, ablation: str = "zero", means: ob
 
 
 def replayed(heads: Heads, task: RandomTask, ablation: str = "zero", means: object = None) -> np.ndarray:
-    taken = [replay_of(heads).record(batch, task.losses, ablation, means) for batch in task.batches()]
+    taken = [replay_of(heads.subject).record(batch, task.losses, ablation, means) for batch in task.batches()]
     return np.concatenate([one.without(list(heads.index)) for one in taken], axis=1)
 
 
@@ -89,7 +89,7 @@ def replayed(heads: Heads, task: RandomTask, ablation: str = "zero", means: obje
 def test_losses_without_each_head_equal_those_of_whole_passes(made, stack, monkeypatch):
     monkeypatch.setattr(engine, "STACK_TOKENS", stack)
     heads, task = made()
-    assert replay_of(heads).reason == "" and replay_of(heads).stacks
+    assert replay_of(heads.subject).reason == "" and replay_of(heads.subject).stacks
     whole = one_by_one(heads, task)
     assert np.ptp(whole, axis=0).max() > 1e-3, "heads must matter"
     np.testing.assert_allclose(replayed(heads, task), whole, rtol=1e-5, atol=1e-6)
@@ -107,7 +107,7 @@ def test_other_ablations_are_replayed_too(made, ablation):
 
 def test_layers_before_the_edited_one_do_not_run():
     heads, task = tiny_llama()
-    replay = replay_of(heads)
+    replay = replay_of(heads.subject)
     taken = replay.record(next(task.batches()), task.losses)
     ran = []
     for number, layer in enumerate(heads.model.model.layers):
@@ -134,7 +134,7 @@ def test_the_model_is_as_it_was():
 
 def test_a_failing_loss_leaves_the_model_as_it_was():
     heads, task = tiny_bert()
-    taken = replay_of(heads).record(next(task.batches()), task.losses)
+    taken = replay_of(heads.subject).record(next(task.batches()), task.losses)
     taken.loss = lambda model, batch: 1 / 0
     with pytest.raises(ZeroDivisionError):
         taken.without([heads.index[0]])
@@ -154,7 +154,7 @@ def test_one_module_for_all_layers_is_run_whole_with_the_reason():
         initializer_range=0.4,
     )
     heads, task = with_token_losses(AlbertForMaskedLM(config).eval())
-    assert "serves several layers" in replay_of(heads).reason
+    assert "serves several layers" in replay_of(heads.subject).reason
     np.testing.assert_allclose(replayed(heads, task), one_by_one(heads, task), rtol=1e-5)
 
 
@@ -166,7 +166,7 @@ def test_layers_that_exchange_state_in_another_way_are_found_out():
     layers[0].mlp.register_forward_hook(lambda module, given, out: left.__setitem__("x", out.mean()))
     layers[0].register_forward_pre_hook(lambda module, given: left.clear())
     layers[2].mlp.register_forward_hook(lambda module, given, out: out + left.pop("x", 0.0))
-    replay = Replay(heads)
+    replay = Replay(heads.subject)
     assert "exchange more" in replay.reason
     taken = [replay.record(batch, task.losses) for batch in task.batches()]
     found = np.concatenate([one.without(list(heads.index)) for one in taken], axis=1)

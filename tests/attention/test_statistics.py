@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -97,7 +98,7 @@ def test_statistics_hold_under_the_models_own_eager_function(name: str) -> None:
     heads = Heads(tiny_model(name))
     batches = sample_batches(name, "left")
     ours = heads.observe(batches)
-    heads.view = OWN_EAGER
+    heads.subject = dataclasses.replace(heads.subject, view=OWN_EAGER)
     theirs = heads.observe(batches)
     pd.testing.assert_frame_equal(ours, theirs, atol=1e-5, rtol=1e-5)
 

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration
 
 from headlab.attention.heads import Heads
-from headlab.attention.observe.observation import subject_of
+from headlab.attention.observe.observation import input_context
 from headlab.labels import load_labels
 from headlab.models import Checkpoint
 from headlab.models.texts.encoding import text_batches
@@ -43,7 +43,7 @@ def test_queries_belong_to_the_word_that_they_predict(tiny_classifier: Path, tmp
         path.write_text((line + "\n") * 24, encoding="utf-8")
     labels = load_labels(["alignment"], alignments=files)
     heads = Heads(checkpoint)
-    batch = labels[0].input.batches(subject_of(heads))[0]
+    batch = labels[0].input.batches(input_context(heads.subject))[0]
     words, ids = batch.extra["query_words"][0], batch.target.ids[0]
     spelt = checkpoint.tokenizer.convert_ids_to_tokens(ids.tolist())
     # The decoder reads </s> [CLS] the cat red; it predicts [CLS] the cat red [SEP].

@@ -59,7 +59,8 @@ def test_punctuation_is_full_stops_and_commas() -> None:
         texts.append((ids, special))
     model = planted([on_columns(0.61, 4, 9), on_columns(0.59, 4, 9), everywhere], causal=False)
     heads = Heads(model)
-    heads.checkpoint = SimpleNamespace(model=model, tokenizer=Spelling())
+    checkpoint = SimpleNamespace(model=model, tokenizer=Spelling())
+    heads.subject = dataclasses.replace(heads.subject, checkpoint=checkpoint)
     table = heads.observe([make_batch(texts)], labels=["punctuation"])
     assert table["punctuation"].tolist() == [True, False, False]
     np.testing.assert_allclose(table["punctuation_threshold"], 0.6, atol=1e-6)

@@ -12,7 +12,7 @@ import torch
 
 import headlab
 from headlab.attention.heads import Heads
-from headlab.attention.observe.observation import subject_of
+from headlab.attention.observe.observation import input_context
 from headlab.base.errors import UsageError
 from headlab.labels import default_labels, load_labels
 from headlab.labels.inputs.needle import Haystacks
@@ -275,14 +275,14 @@ def test_wrong_requests_are_refused() -> None:
 
 def test_a_needle_fits_into_the_model_and_is_known_to_the_tokenizer(tiny_lm: Path) -> None:
     heads = Heads(planted_model("decoder"))
-    found = Haystacks().batches(subject_of(heads))
+    found = Haystacks().batches(input_context(heads.subject))
     assert len(found) == Haystacks().runs
     assert all(batch.source.ids.shape[1] <= LENGTH for batch in found)
     strange = Heads(headlab.open_model(str(tiny_lm)))  # all words of the needle are unknown to it
-    assert Haystacks().batches(subject_of(strange)) == []
+    assert Haystacks().batches(input_context(strange.subject)) == []
 
 
 def test_repeated_tokens_have_the_stated_period() -> None:
     for kind, period in (("encoder", 31), ("decoder", PERIOD)):
-        (batch,) = RepeatedTokens().batches(subject_of(Heads(planted_model(kind))))
+        (batch,) = RepeatedTokens().batches(input_context(Heads(planted_model(kind)).subject))
         assert batch.extra["period"] == period and batch.source.ids.shape[1] == LENGTH

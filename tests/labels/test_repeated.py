@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headlab.attention.heads import Heads
-from headlab.attention.observe.observation import subject_of
+from headlab.attention.observe.observation import input_context
 from headlab.labels.inputs.repeated import RepeatedTokens
 from tests.support.planted_maps import FAR, everywhere, on_first, planted, texts_of
 from tests.support.tiny_models import tiny_model
@@ -53,7 +53,7 @@ def test_chance_is_a_uniform_head_in_the_second_copy() -> None:
 
 def test_tokens_differ_within_a_copy_and_are_no_special_ones() -> None:
     heads = Heads(tiny_model("llama"))
-    (batch,) = RepeatedTokens(period=8, texts=3).batches(subject_of(heads))
+    (batch,) = RepeatedTokens(period=8, texts=3).batches(input_context(heads.subject))
     ids = batch.source.ids
     assert ids.shape == (3, 16)
     assert (ids[:, :8] == ids[:, 8:]).all()
@@ -76,7 +76,7 @@ def test_copying_by_hand() -> None:
     """Each key's own share of what its value raises, against a plain loop over keys and heads."""
     model = tiny_model("llama")
     heads = Heads(model)
-    (batch,) = RepeatedTokens().batches(subject_of(heads))
+    (batch,) = RepeatedTokens().batches(input_context(heads.subject))
     table = heads.observe([batch], labels=["copying"])
     unembedding = (model.lm_head.weight * model.model.norm.weight).detach()
     values = {}

@@ -169,7 +169,7 @@ def test_gradient_is_michels_product_of_output_and_slope(judged):
     family, heads, task = judged
     expected = []
     for batch in task.batches("select"):
-        found = output_slopes(heads, batch, task.losses)
+        found = output_slopes(heads.subject, batch, task.losses)
         valid = {key: (batch.target if batch.target and key[0] != "encoder" else batch.source).valid for key in found}
         expected.append(
             torch.cat([((z * s).sum(-1) * valid[key][..., None]).sum(1) for key, (z, s) in found.items()], 1)

@@ -10,29 +10,72 @@ import torch
 from torch import Tensor, nn
 
 from headlab.attention.change.donors import Donors, Rows, rows_of
-from headlab.attention.reach.call import AttentionCall
-from headlab.attention.reach.projections import edits_at_projections, gated, per_head
+from headlab.attention.reach.call import AttentionCall, by_query_head, visible_keys
+from headlab.attention.reach.projections import gated, per_head
 from headlab.attention.reach.sites import Site
-from headlab.attention.reach.views import View, site_handler
-from headlab.base.errors import UnsupportedModelError
+from headlab.attention.reach.state import hooked
+from headlab.attention.reach.views import site_handler
+from headlab.attention.subject import Subject
+from headlab.base.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
+from headlab.base.masks import ABLATIONS, HeadMask, LayerKey
 
-Keep = Mapping[tuple[str, int], Tensor]  # per edited layer (head,), bool: False = removed
+Keep = Mapping[LayerKey, Tensor]  # per edited layer (head,), bool: False = removed
+Replacements = Mapping[LayerKey, Tensor] | Donors | None  # mean outputs, other texts' slices, or nothing
 Fill = Callable[[Site, Tensor], Tensor]  # what stands in for the slices (..., head, value_dim) of a layer
 
 
 @contextlib.contextmanager
-def removed(
-    model: nn.Module, sites: Sequence[Site], view: View, keep: Keep, ablation: str, means: Any = None
-) -> Iterator[set[tuple[str, int]]]:
+def masked(subject: Subject, mask: HeadMask, ablation: str = "zero", means: Replacements = None) -> Iterator[None]:
+    """Inside, the model runs without the removed heads of the mask; the output projection's bias stays.
+
+    `means` are the mean outputs (mean ablation) or the Donors (resample). Raises UsageError for another model's mask,
+    UnsupportedModelError for an ablation that the model's layers do not allow, ProofError where a forward pass went
+    by without a removed head's layer being reached, so that "no effect" never means "not applied".
+    """
+    _check(subject, mask, ablation, means)
+    keep = {key: torch.tensor(mask[key]) for key in mask if not mask[key].all()}
+    passes = 0
+
+    def count(*_: Any) -> None:
+        nonlocal passes
+        passes += 1
+
+    with hooked([subject.module.register_forward_hook(count)]), removed(subject, keep, ablation, means) as reached:
+        yield
+    missed = set(keep) - reached
+    if passes and missed:
+        kind, layer = sorted(missed)[0]
+        cause = f"The model ran, but its {kind} layer {layer} was not reached by the mask."
+        raise ProofError(cause, "Nothing measured under this mask counts; is the model compiled or wrapped?")
+
+
+def _check(subject: Subject, mask: HeadMask, ablation: str, means: Replacements) -> None:
+    subject.need_gates("removed")
+    if not isinstance(mask, HeadMask):
+        cause = f"A mask is a HeadMask, not {type(mask).__name__}."
+        raise UsageError(cause, "Make it with HeadMask.removing(heads, like=heads).")
+    if mask.heads_per_layer != subject.heads_per_layer:
+        raise UsageError("The mask belongs to another model.", "Make it with HeadMask.removing(heads, like=heads).")
+    if ablation not in ABLATIONS:
+        raise unknown_name("ablation", ablation, ABLATIONS)
+    if ablation == "mean" and (means is None or isinstance(means, Donors)):
+        raise UsageError("Mean ablation needs each head's mean output.", "Pass means=heads.mean_outputs(batches).")
+    if ablation == "resample" and not isinstance(means, Donors):
+        raise UsageError("Resample ablation needs other texts' outputs.", "Pass means=heads.donors(batches).")
+    refuse_ablation(ablation, subject.sites)
+
+
+@contextlib.contextmanager
+def removed(subject: Subject, keep: Keep, ablation: str, means: Any = None) -> Iterator[set[LayerKey]]:
     """Inside, the model runs without the heads that `keep` leaves out; yields the set of layers reached so far.
 
     Layers without one projection are gated where they are computed, and count as reached.
     """
     if ablation == "uniform":
-        with _uniform(model, sites, view, keep) as reached:
+        with _uniform(subject, keep) as reached:
             yield reached
         return
-    inside = {site.key: keep[site.key] for site in sites if site.projection is None and site.key in keep}
+    inside = {site.key: keep[site.key] for site in subject.sites if site.projection is None and site.key in keep}
     reached = set(inside)
 
     def edit(site: Site, entering: Tensor) -> Tensor | None:
@@ -44,9 +87,9 @@ def removed(
         return torch.where(kept, heads, fill(site, heads)).reshape(entering.shape)
 
     with (
-        gated(model, sites, view, inside),
-        _filling(model, ablation, means) as fill,
-        edits_at_projections(model, sites, edit),
+        gated(subject.module, subject.sites, subject.view, inside),
+        _filling(subject.module, ablation, means) as fill,
+        subject.edited(edit),
     ):
         yield reached
 
@@ -76,23 +119,19 @@ def _rows_noted(model: nn.Module) -> Iterator[Callable[[], Rows | None]]:
     base = getattr(model, "base_model", None)
     entrances = [model] if base is model or not isinstance(base, nn.Module) else [model, base]
     hooks = [m.register_forward_pre_hook(note, with_kwargs=True, prepend=True) for m in entrances]
-    hooks += [entrances[0].register_forward_hook(forget)]
-    try:
+    with hooked([*hooks, model.register_forward_hook(forget)]):
         yield lambda: now[0] if now else None
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @contextlib.contextmanager
-def _uniform(model: nn.Module, sites: Sequence[Site], view: View, keep: Keep) -> Iterator[set[tuple[str, int]]]:
+def _uniform(subject: Subject, keep: Keep) -> Iterator[set[LayerKey]]:
     """Inside, removed heads look at every visible key alike (Kovaleva et al. 2019): values are mixed in equal parts.
 
     A learned sink takes nothing then, and a gate on the head's output works on the mix.
     """
-    reached: set[tuple[str, int]] = set()
+    reached: set[LayerKey] = set()
     met: list[Site] = []
-    plain = site_handler(list(sites), lambda site, call: met.append(site), view)
+    plain = site_handler(subject.sites, lambda site, call: met.append(site), subject.view)
 
     def handler(call: AttentionCall) -> Tensor | None:
         met.clear()
@@ -105,7 +144,7 @@ def _uniform(model: nn.Module, sites: Sequence[Site], view: View, keep: Keep) ->
             return torch.where(kept[:, None, None], output, uniform_weights(call).to(output))
         return torch.where(kept[:, None], output, uniform_output(call).to(output))
 
-    with view.engage(model, handler):
+    with subject.view.engage(subject.module, handler):
         yield reached
 
 
@@ -114,8 +153,7 @@ def uniform_weights(call: AttentionCall) -> Tensor:
     queries, keys = call.query.shape[2], call.key.shape[2]
     device = call.query.device if call.weights is None else call.weights.device
     if call.mask is not None:
-        visible = call.mask if call.mask.dtype == torch.bool else call.mask > -1e4  # an additive mask
-        visible = visible[..., :keys]
+        visible = visible_keys(call.mask)[..., :keys]
     else:
         visible = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
         visible = visible.tril() if call.causal else visible
@@ -125,7 +163,7 @@ def uniform_weights(call: AttentionCall) -> Tensor:
 
 def uniform_output(call: AttentionCall) -> Tensor:
     """The plain mean of the visible values, (batch, query, head, value_dim) in float32."""
-    values = call.value.repeat_interleave(call.n_heads // call.value.shape[1], 1).float()
+    values = by_query_head(call.value, call.n_heads).float()
     mixed = torch.matmul(uniform_weights(call), values).transpose(1, 2)
     return mixed.expand(call.query.shape[0], call.query.shape[2], -1, -1)
 
@@ -135,9 +173,10 @@ def refuse_ablation(ablation: str, sites: Sequence[Site]) -> None:
     for site in sites:
         if ablation in ("mean", "resample") and site.projection is None:
             what = "a mean" if ablation == "mean" else "another text's"
-            raise UnsupportedModelError(f"{site.name} has no single output projection whose input could be {what}.",
-                                        "Use zero or uniform ablation with this model.")  # fmt: skip
+            cause = f"{site.name} has no single output projection whose input could be {what}."
+            raise UnsupportedModelError(cause, "Use zero or uniform ablation with this model.")
         if ablation == "uniform" and not site.seen:
-            raise UnsupportedModelError(f"The {site.kind} layer {site.layer} was declared without weights, so that its "
-                                        "attention cannot be made uniform.",
-                                        "Name a module that returns its attention as `weights`.")  # fmt: skip
+            cause = f"The {site.kind} layer {site.layer} was declared without weights, so that its attention cannot be "
+            raise UnsupportedModelError(
+                f"{cause}made uniform.", "Name a module that returns its attention as `weights`."
+            )

@@ -6,20 +6,19 @@ import hashlib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.reach.projections import edits_at_projections, per_head
+from headlab.attention.reach.projections import per_token
 from headlab.attention.reach.sites import Site
+from headlab.attention.subject import Subject
 from headlab.base.errors import DataError, UnsupportedModelError
+from headlab.base.masks import LayerKey
 from headlab.models.state import evaluating
-from headlab.models.texts.batch import Batch, Tokens
-
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
+from headlab.models.texts.batch import Batch
 
 N_DONORS = 16
 
@@ -32,22 +31,22 @@ class Rows:
     source: Tensor
     target: Tensor | None
 
-    def side(self, kind: str) -> Tensor:
-        """Real tokens on the query side of a kind of attention."""
+    def queries(self, kind: str) -> Tensor:
+        """Real tokens on the query side of a kind of attention, as Batch.queries chooses it."""
         return self.source if self.target is None or kind == "encoder" else self.target
 
 
 def rows_of(model: nn.Module, arguments: Sequence[Any], named: Mapping[str, Any]) -> Rows | None:
     """The rows of a forward call; None where it gets no token ids, or not those of a whole text."""
     parameters = inspect.signature(model.forward).parameters
-    given = dict(zip(parameters, arguments, strict=False)) | dict(named)
-    ids = given.get("input_ids")
-    if not isinstance(ids, Tensor) or ids.dim() != 2 or any(map(_tokens_before, given.values())):
+    inputs = dict(zip(parameters, arguments, strict=False)) | dict(named)
+    ids = inputs.get("input_ids")
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or any(map(_tokens_before, inputs.values())):
         return None
-    source = _real(given.get("attention_mask"), ids)
-    wanted = given.get("decoder_input_ids")
-    wanted = given.get("labels") if wanted is None and "decoder_input_ids" in parameters else wanted
-    target = _real(given.get("decoder_attention_mask"), wanted) if isinstance(wanted, Tensor) else None
+    source = _real(inputs.get("attention_mask"), ids)
+    decoded = inputs.get("decoder_input_ids")
+    decoded = inputs.get("labels") if decoded is None and "decoder_input_ids" in parameters else decoded
+    target = _real(inputs.get("decoder_attention_mask"), decoded) if isinstance(decoded, Tensor) else None
     digests = tuple(_digest(row[real]) for row, real in zip(ids.cpu(), source.cpu(), strict=True))
     return Rows(digests, source, target)
 
@@ -74,7 +73,7 @@ class _Donor:
 
     digest: bytes
     example: int
-    slices: dict[tuple[str, int], Tensor]
+    slices: dict[LayerKey, Tensor]
 
 
 class Donors:
@@ -99,16 +98,18 @@ class Donors:
 
     def slices(self, site: Site, heads: Tensor, rows: Rows | None) -> Tensor:
         """What stands in for the slices `heads` (..., head, value_dim) of the pass that reads `rows`."""
-        if rows is None or heads.numel() != rows.side(site.kind).numel() * site.n_heads * site.value_dim:
-            raise UnsupportedModelError("Resample ablation finds another text for each text by its token ids, and this "
-                                        "pass does not show those of a whole text (as in generation).",
-                                        "Use zero, mean or uniform ablation here.")  # fmt: skip
-        real = rows.side(site.kind)
+        if rows is None or heads.numel() != rows.queries(site.kind).numel() * site.n_heads * site.value_dim:
+            raise UnsupportedModelError(
+                "Resample ablation finds another text for each text by its token ids, and this pass does not show "
+                "those of a whole text (as in generation).",
+                "Use zero, mean or uniform ablation here.",
+            )
+        real = rows.queries(site.kind)
         place = (real.long().cumsum(1) - 1).clamp_min(0)  # (row, token)
         filled = []
-        for digest, here in zip(rows.digests, place, strict=True):
-            given = self.donors[self.donor_of(digest)].slices[site.key].to(heads)
-            filled.append(given[here.to(given.device) % len(given)])
+        for digest, position in zip(rows.digests, place, strict=True):
+            donated = self.donors[self.donor_of(digest)].slices[site.key].to(heads)
+            filled.append(donated[position.to(donated.device) % len(donated)])
         return torch.stack(filled).reshape(heads.shape)
 
 
@@ -116,7 +117,7 @@ def _rank(digest: bytes, seed: int, purpose: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(digest + purpose + str(seed).encode(), digest_size=8).digest(), "big")
 
 
-def find_donors(heads: Heads, batches: Iterable[Batch], n: int = N_DONORS, seed: int = 0) -> Donors:
+def find_donors(subject: Subject, batches: Iterable[Batch], n: int = N_DONORS, seed: int = 0) -> Donors:
     """`n` texts by the seed, whatever the order and the batches they come in, with their slices in every layer.
 
     Raises DataError for fewer than 2 different examples, UnsupportedModelError for inputs without token ids.
@@ -124,38 +125,38 @@ def find_donors(heads: Heads, batches: Iterable[Batch], n: int = N_DONORS, seed:
     chosen: dict[bytes, _Donor] = {}
     owners: dict[bytes, int] = {}
     for batch in batches:
-        here = batch.to(heads.device)
-        rows = rows_of(heads.model, (), here.inputs)
+        batch = batch.to(subject.device)
+        rows = rows_of(subject.module, (), batch.inputs)
         if rows is None:
-            raise UnsupportedModelError(f"{type(heads.model).__name__} gets no input_ids, by which resample ablation "
-                                        "tells texts apart.", "Use zero, mean or uniform ablation.")  # fmt: skip
+            cause = f"{type(subject.module).__name__} gets no input_ids, by which resample ablation tells texts apart."
+            raise UnsupportedModelError(cause, "Use zero, mean or uniform ablation.")
         examples = batch.examples or tuple(range(len(owners), len(owners) + len(batch)))
         owners |= {digest: owner for digest, owner in zip(rows.digests, examples, strict=True) if digest not in owners}
         best = sorted({*chosen, *rows.digests}, key=lambda digest: _rank(digest, seed, b"choice"))[:n]
         new = [row for row, digest in enumerate(rows.digests) if digest in best and digest not in chosen]
         if new:
-            slices = _slices_of(heads, here, new)
+            slices = _slices_of(subject, batch, new)
             chosen |= {
                 rows.digests[row]: _Donor(rows.digests[row], owners[rows.digests[row]], slices[row]) for row in new
             }
         chosen = {digest: donor for digest, donor in chosen.items() if digest in best}
     if len({donor.example for donor in chosen.values()}) < 2:
-        raise DataError(f"Resample ablation takes a head's output from another example, and there are {len(owners)} "
-                        "different texts.", "Give at least 2 examples with different texts.")  # fmt: skip
+        cause = f"Resample ablation takes a head's output from another example, and there are {len(owners)} different "
+        raise DataError(f"{cause}texts.", "Give at least 2 examples with different texts.")
     ordered = sorted(chosen.values(), key=lambda donor: _rank(donor.digest, seed, b"choice"))
     return Donors(ordered, owners, seed)
 
 
-def _slices_of(heads: Heads, batch: Batch, rows: Sequence[int]) -> dict[int, dict[tuple[str, int], Tensor]]:
+def _slices_of(subject: Subject, batch: Batch, rows: Sequence[int]) -> dict[int, dict[LayerKey, Tensor]]:
     """Slices (real token, head, value_dim) of some rows of a batch, by row and by (kind, layer)."""
-    found: dict[int, dict[tuple[str, int], Tensor]] = {row: {} for row in rows}
+    taken: dict[int, dict[LayerKey, Tensor]] = {row: {} for row in rows}
 
     def keep(site: Site, entering: Tensor) -> None:
-        tokens: Tokens = batch.source if site.kind == "encoder" or batch.target is None else batch.target
-        slices = per_head(entering, site).reshape(*tokens.ids.shape, site.n_heads, site.value_dim)
+        tokens = batch.queries(site.kind)
+        slices = per_token(entering, site, tokens)
         for row in rows:
-            found[row][site.key] = slices[row][tokens.valid[row]].clone()
+            taken[row][site.key] = slices[row][tokens.valid[row]].clone()
 
-    with torch.no_grad(), evaluating(heads.model), edits_at_projections(heads.model, heads.sites, keep):
-        heads.forward(batch)
-    return found
+    with torch.no_grad(), evaluating(subject.module), subject.edited(keep):
+        subject.forward(batch)
+    return taken

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from headlab.attention.reach.multihead import opened
 from headlab.attention.reach.sites import Site, run
-from headlab.attention.reach.state import uncompiled
+from headlab.attention.reach.state import hooked, uncompiled
+from headlab.base.masks import LayerKey
 from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
 
@@ -28,7 +29,7 @@ class Layers:
     """The layers of a model in the order in which a pass calls them, and the layer that each site is in."""
 
     modules: list[nn.Module]
-    place: dict[tuple[str, int], int]  # by a site's key
+    place: dict[LayerKey, int]  # by a site's key
     sites: Sequence[Site]
 
 
@@ -42,12 +43,8 @@ def find_layers(model: nn.Module, sites: Sequence[Site], batch: Batch) -> Layers
     candidates = {id(module): module for members in lists.values() for module in members.children()}
     order: list[nn.Module] = []
     hooks = [m.register_forward_pre_hook(lambda module, arguments: order.append(module)) for m in candidates.values()]
-    try:
-        with torch.no_grad(), evaluating(model), uncompiled(), opened(model):
-            run(model, batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with hooked(hooks), torch.no_grad(), evaluating(model), uncompiled(), opened(model):
+        run(model, batch)
     if max(Counter(map(id, order)).values(), default=0) > 1:
         raise Unrepeatable("a layer is called more than once in a pass")
     rank = {id(module): place for place, module in enumerate(order)}
@@ -74,9 +71,9 @@ class Recording:
 
     layers: Layers
     outputs: dict[int, Any] = field(default_factory=dict)  # by place of the layer
-    entering: dict[tuple[str, int], Tensor] = field(default_factory=dict)  # by site: what its projection got
-    projected: dict[tuple[str, int], Tensor] = field(default_factory=dict)
-    returned: dict[tuple[str, int], Any] = field(default_factory=dict)  # by site: what its attention module gave
+    entering: dict[LayerKey, Tensor] = field(default_factory=dict)  # by site: what its projection got
+    projected: dict[LayerKey, Tensor] = field(default_factory=dict)
+    returned: dict[LayerKey, Any] = field(default_factory=dict)  # by site: what its attention module gave
     calls: Counter[nn.Module] = field(default_factory=Counter)  # of the model and of each layer
 
     @property
@@ -126,7 +123,7 @@ def recorded(model: nn.Module, recording: Recording) -> Iterator[None]:
 
         return hook
 
-    def entering(key: tuple[str, int]) -> Callable[[nn.Module, tuple], None]:
+    def entering(key: LayerKey) -> Callable[[nn.Module, tuple], None]:
         def hook(module: nn.Module, arguments: tuple) -> None:
             recording.entering[key] = arguments[0].clone()
 
@@ -144,12 +141,8 @@ def recorded(model: nn.Module, recording: Recording) -> Iterator[None]:
         if site.projection is not None:
             hooks.append(site.projection.register_forward_pre_hook(entering(site.key)))
             hooks.append(site.projection.register_forward_hook(keep(recording.projected, site.key)))
-    try:
-        with uncompiled(), opened(model):
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with hooked(hooks), uncompiled(), opened(model):
+        yield
 
 
 @contextlib.contextmanager

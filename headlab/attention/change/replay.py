@@ -10,13 +10,13 @@ cache, say), the numbers differ, which is tried on every model before anything i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from headlab.attention.change.ablations import masked
 from headlab.attention.change.recording import (
     Recording,
     Unrepeatable,
@@ -27,26 +27,23 @@ from headlab.attention.change.recording import (
     recorded,
     replaced_forwards,
 )
-from headlab.attention.reach.projections import edits_at_projections, per_head
+from headlab.attention.reach.projections import per_head
 from headlab.attention.reach.sites import Site, difference, output_tensor, run, tolerance
-from headlab.base.masks import HeadId, HeadMask
+from headlab.attention.subject import Subject
+from headlab.base.masks import HeadId, HeadMask, LayerKey
 from headlab.models.state import evaluating
+from headlab.models.texts.batch import Batch, Loss
 
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
-    from headlab.models.texts.batch import Batch
-
-Loss = Callable[[nn.Module, "Batch"], Tensor]
 STACK_TOKENS = 256  # beyond, a pass with several masks costs as much as one pass for each
 _AT_PROJECTION = ("zero", "mean")  # ablations that are one replacement of a head's slice, the same for all tokens
-_known: WeakKeyDictionary[Heads, Replay] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Subject, Replay] = WeakKeyDictionary()
 
 
-def replay_of(heads: Heads) -> Replay:
+def replay_of(subject: Subject) -> Replay:
     """The replay of a model, tried out when it is first asked for."""
-    found = _known.get(heads)
+    found = _known.get(subject)
     if found is None:
-        found = _known[heads] = Replay(heads)
+        found = _known[subject] = Replay(subject)
     return found
 
 
@@ -58,32 +55,33 @@ class Replay:
     (single precision). `stacks` tells whether several masks can share one pass.
     """
 
-    def __init__(self, heads: Heads) -> None:
-        self.heads = heads
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
         self.reason = self.note = ""
         self.stacks = self.skips_attention = True
         try:
-            self.layers = find_layers(heads.model, heads.sites, heads.example)
+            self.layers = find_layers(subject.module, subject.sites, subject.example)
             self._try_out()
         except Unrepeatable as reason:
             self.reason = str(reason)
 
     def record(self, batch: Batch, loss: Loss, ablation: str = "zero", means: dict | None = None) -> LeaveOut:
         """One pass over a batch with everything noted that its replays need; `loss` gives (examples,)."""
-        return LeaveOut(self, batch.to(self.heads.device), loss, ablation, means)
+        return LeaveOut(self, batch.to(self.subject.device), loss, ablation, means)
 
     def _try_out(self) -> None:
         """Find the fastest way that gives the outputs of whole passes; raises Unrepeatable where none does."""
-        heads, batch = self.heads, self.heads.example
-        limit = tolerance(heads.model) / 10
+        subject, batch = self.subject, self.subject.example
+        limit = tolerance(subject.module) / 10
         gap = self._guarded(self._gap_of_single_layers)
         if gap > limit:
             raise Unrepeatable(f"layers alone give other outputs ({gap:.1e}): they exchange more than these")
-        chosen = [heads.sites[place] for place in sorted({0, len(heads.sites) // 2, len(heads.sites) - 1})]
+        chosen = [subject.sites[place] for place in sorted({0, len(subject.sites) // 2, len(subject.sites) - 1})]
         naive = {}
         for site in chosen:
-            with heads.masked(_without(heads, site, _halves(site)[0])), torch.no_grad(), evaluating(heads.model):
-                naive[site.key] = output_tensor(run(heads.model, batch))
+            mask = _without(subject, site, _halves(site)[0])
+            with masked(subject, mask), torch.no_grad(), evaluating(subject.module):
+                naive[site.key] = output_tensor(run(subject.module, batch))
         for self.stacks, self.skips_attention in [(True, True), (False, True), (False, False)]:
             gap = self._guarded(lambda: self._gap_of_edited(naive))
             if gap <= limit:
@@ -98,7 +96,7 @@ class Replay:
             return float("inf")
 
     def _taken(self) -> LeaveOut:
-        return LeaveOut(self, self.heads.example, lambda model, given: output_tensor(run(model, given)), "zero", None)
+        return LeaveOut(self, self.subject.example, lambda model, batch: output_tensor(run(model, batch)), "zero", None)
 
     def _gap_of_single_layers(self) -> float:
         """How far each layer, run alone between recorded ones, is from its own record."""
@@ -110,19 +108,19 @@ class Replay:
                 m: _returning(recording.outputs[i], 1, 0) for i, m in enumerate(self.layers.modules) if i != place
             }
             again = Recording(self.layers)
-            model = self.heads.model
+            model = self.subject.module
             with torch.no_grad(), evaluating(model), replaced_forwards(others), recorded(model, again):
-                run(model, self.heads.example)
+                run(model, self.subject.example)
             gaps.append(gap_of(again.outputs[place], recording.outputs[place]))
         return max(gaps)
 
-    def _gap_of_edited(self, naive: dict[tuple[str, int], Tensor]) -> float:
+    def _gap_of_edited(self, naive: dict[LayerKey, Tensor]) -> float:
         """How far replays are from whole masked passes, every other head of a layer removed."""
         taken = self._taken()
         gaps = []
-        for site in (site for site in self.heads.sites if site.key in naive):
+        for site in (site for site in self.subject.sites if site.key in naive):
             keep = _halves(site) if self.stacks and site.n_heads > 1 else _halves(site)[:1]
-            gaps.append(difference(taken.under(site, keep)[0], naive[site.key], self.heads.example))
+            gaps.append(difference(taken.under(site, keep)[0], naive[site.key], self.subject.example))
         return max(gaps)
 
 
@@ -136,24 +134,24 @@ class LeaveOut:
     def __init__(self, replay: Replay, batch: Batch, loss: Loss, ablation: str, means: dict | None) -> None:
         self.replay, self.batch, self.loss = replay, batch, loss
         self.ablation, self.means = ablation, means
-        self.heads = replay.heads
+        self.subject = replay.subject
         self.recording: Recording | None = None
-        with torch.no_grad(), evaluating(self.heads.model):
+        with torch.no_grad(), evaluating(self.subject.module):
             if replay.reason:
-                complete = loss(self.heads.model, batch)
+                complete = loss(self.subject.module, batch)
             else:
                 self.recording = Recording(replay.layers)
-                with recorded(self.heads.model, self.recording):
-                    complete = loss(self.heads.model, batch)
+                with recorded(self.subject.module, self.recording):
+                    complete = loss(self.subject.module, batch)
         self.complete = _numbers(complete)
 
     def without(self, removed: Sequence[HeadId | tuple[str, int, int]]) -> np.ndarray:
         """Losses with each of the heads removed alone, (removed, examples), float64."""
         rows = np.empty((len(removed), *self.complete.shape))
-        places: dict[tuple[str, int], list[int]] = {}
+        places: dict[LayerKey, list[int]] = {}
         for place, (kind, layer, _) in enumerate(removed):
             places.setdefault((kind, layer), []).append(place)
-        for site in self.heads.sites:
+        for site in self.subject.sites:
             mine = places.get(site.key, [])
             keep = torch.ones(len(mine), site.n_heads, dtype=torch.bool)
             keep[range(len(mine)), [removed[place][2] for place in mine]] = False
@@ -174,7 +172,7 @@ class LeaveOut:
 
     def under(self, site: Site, keep: Tensor) -> list[Tensor]:
         """What the loss gives under each row of `keep` (masks, heads of the site)."""
-        model, recording = self.heads.model, self.recording
+        model, recording = self.subject.module, self.recording
         with torch.no_grad(), evaluating(model):
             if recording is None or recording.passes != 1:  # a loss that runs the model twice mixes up the records
                 return [self._whole(site, row, {}) for row in keep]
@@ -186,7 +184,7 @@ class LeaveOut:
                 early |= recording.attention(site, len(keep))
             stubs = {module: _returning(made, len(keep), len(self.batch)) for module, made in early.items()}
             with (
-                edits_at_projections(model, self.heads.sites, edit),
+                self.subject.edited(edit),
                 replaced_forwards(stubs),
                 one_pass_for_all(model, len(keep), len(self.batch)),
             ):
@@ -195,16 +193,14 @@ class LeaveOut:
     def _whole(self, site: Site, keep: Tensor, early: dict) -> Tensor:
         """One mask by the engine's own removal, with what lies before the layer taken from the record, if any."""
         stubs = {module: _returning(made, 1, len(self.batch)) for module, made in early.items()}
-        mask = _without(self.heads, site, keep)
-        with self.heads.masked(mask, self.ablation, self.means), replaced_forwards(stubs):
-            return self.loss(self.heads.model, self.batch)
+        mask = _without(self.subject, site, keep)
+        with masked(self.subject, mask, self.ablation, self.means), replaced_forwards(stubs):
+            return self.loss(self.subject.module, self.batch)
 
     def _masks_in_a_pass(self, site: Site) -> int:
         if not self.replay.stacks or self.recording is None or not self._replaces_slices(site):
             return 1
-        tokens = self.batch.source.ids.numel()
-        if self.batch.target is not None:
-            tokens = max(tokens, self.batch.target.ids.numel())
+        tokens = max(side.ids.numel() for side in self.batch.sides)
         return max(1, min(STACK_TOKENS // tokens, site.n_heads))
 
     def _replaces_slices(self, site: Site) -> bool:
@@ -214,10 +210,10 @@ class LeaveOut:
         """The edit that removes, in each copy of the batch, the heads that its row of `keep` leaves out."""
         means = None if self.ablation == "zero" or self.means is None else self.means[site.key]
 
-        def edit(here: Site, entering: Tensor) -> Tensor | None:
-            if here.key != site.key:
+        def edit(reached: Site, entering: Tensor) -> Tensor | None:
+            if reached.key != site.key:
                 return None
-            slices = per_head(entering, here)  # (copies * rows, ..., head, value_dim)
+            slices = per_head(entering, reached)  # (copies * rows, ..., head, value_dim)
             slices = slices.reshape(len(keep), -1, *slices.shape[1:])
             kept = keep.to(entering.device).view(len(keep), *[1] * (slices.dim() - 3), -1, 1)
             fill = entering.new_zeros(()) if means is None else means.to(entering)
@@ -238,9 +234,9 @@ def _returning(made: object, masks: int, rows: int) -> Callable[..., object]:
     return forward
 
 
-def _without(heads: Heads, site: Site, keep: Tensor) -> HeadMask:
+def _without(subject: Subject, site: Site, keep: Tensor) -> HeadMask:
     gone = [HeadId(*site.key, int(head)) for head in (~keep).nonzero().flatten()]
-    return HeadMask.removing(gone, like=heads)
+    return HeadMask.removing(gone, like=subject)
 
 
 def _halves(site: Site) -> Tensor:

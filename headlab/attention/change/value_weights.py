@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from headlab.attention.reach.call import AttentionCall
-from headlab.attention.reach.example import example_batch
+from headlab.attention.reach.call import AttentionCall, by_query_head
 from headlab.attention.reach.sites import Site
-from headlab.attention.reach.views import site_handler
+from headlab.attention.reach.state import hooked
+from headlab.attention.subject import Subject
 from headlab.base.errors import UnsupportedModelError
-from headlab.models.state import evaluating
+from headlab.base.masks import LayerKey
 from headlab.models.texts.batch import Batch
 
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
 
-Key = tuple[str, int]
-
-
-def value_weights(heads: Heads, batch: Batch | None = None) -> dict[Key, Tensor]:
+def value_weights(subject: Subject, batch: Batch | None = None) -> dict[LayerKey, Tensor]:
     """W_V of every head, (head, width in, value_dim) by (kind, layer): values are its input times this (plus a bias).
 
     On an example every value column is looked for among the columns that the linear layers of the model returned in
     that pass; equal numbers on all tokens name the row of the weight. Query heads that share values share W_V. Raises
     UnsupportedModelError where values are seen nowhere or are not what a linear layer returned.
     """
-    batch = example_batch(heads.model) if batch is None else batch.to(heads.device)
+    batch = subject.example if batch is None else batch.to(subject.device)
     returned: list[tuple[nn.Module, Tensor]] = []
-    found: dict[Key, Tensor] = {}
+    found: dict[LayerKey, Tensor] = {}
 
     def look(site: Site, call: AttentionCall) -> None:
         if call.weights is None:
             found[site.key] = _weights_of(site, call, returned)
 
-    handler = site_handler(heads.sites, look, heads.view)
-    linear = [m for m in heads.model.modules() if isinstance(m, (nn.Linear, Conv1D))]
+    linear = [m for m in subject.module.modules() if isinstance(m, (nn.Linear, Conv1D))]
     hooks = [m.register_forward_hook(lambda m, args, out: returned.append((m, out.detach()))) for m in linear]
-    try:
-        with torch.no_grad(), evaluating(heads.model), heads.view.engage(heads.model, handler):
-            heads.forward(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    for site in heads.sites:
+    with hooked(hooks), subject.watched(look):
+        subject.forward(batch)
+    for site in subject.sites:
         if site.key not in found:
-            raise UnsupportedModelError(f"The values of {site.name} are not seen, only its attention.",
-                                        "Use magnitude, without :value-output.")  # fmt: skip
+            cause = f"The values of {site.name} are not seen, only its attention."
+            raise UnsupportedModelError(cause, "Use magnitude, without :value-output.")
     return found
 
 
@@ -68,6 +58,6 @@ def _weights_of(site: Site, call: AttentionCall, returned: list[tuple[nn.Module,
             plain = cast(Tensor, module.weight).detach()
             weight = plain if isinstance(module, Conv1D) else plain.T  # (width in, width out)
             chosen = weight[:, place].float().reshape(weight.shape[0], *value.shape[2:]).transpose(0, 1)
-            return chosen.repeat_interleave(site.n_heads // value.shape[2], 0)
-    raise UnsupportedModelError(f"The values of {site.name} are not what a linear layer returned.",
-                                "Use magnitude, without :value-output.")  # fmt: skip
+            return by_query_head(chosen, site.n_heads, dim=0)
+    cause = f"The values of {site.name} are not what a linear layer returned."
+    raise UnsupportedModelError(cause, "Use magnitude, without :value-output.")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headlab.attention.observe.statistics import TextSums
-from headlab.attention.reach.call import AttentionCall
+from headlab.attention.reach.call import AttentionCall, by_query_head
 from headlab.attention.reach.sites import Site
 from headlab.labels import Scene
 
@@ -43,7 +43,7 @@ def _shares(value: Tensor, weight: Tensor, rows: Tensor, own: Tensor) -> Tensor:
     value (kv_head, key, dim), weight (head, dim, width), rows (token, width).
     """
     heads = weight.shape[0]
-    grouped = value.repeat_interleave(heads // value.shape[0], 0)
+    grouped = by_query_head(value, heads, dim=0)
     through = torch.matmul(weight, rows.T)  # (head, dim, token)
     raised = torch.matmul(grouped, through)  # (head, key, token)
     raised = (raised - raised.mean(-1, keepdim=True)).clamp_min(0)

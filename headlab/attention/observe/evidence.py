@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
+from headlab.attention.observe.plan import LabelPlan
 from headlab.attention.observe.running_sums import REPLICATES, RunningSums
 from headlab.attention.observe.statistics import MAX_OFFSET, ROW_STATISTICS, TextSums
 from headlab.attention.reach.sites import Site
 from headlab.labels import Evidence, Label
-
-if TYPE_CHECKING:
-    from headlab.attention.observe.readers import LabelPlan
 
 Extra = dict[str, Any]  # further columns of a label, by suffix
 

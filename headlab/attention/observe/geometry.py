@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headlab.attention.reach.call import AttentionCall
+from headlab.attention.reach.call import AttentionCall, visible_keys
 from headlab.base.errors import UnsupportedModelError
 from headlab.models.texts.batch import Tokens
 
@@ -111,15 +111,13 @@ class Geometry:
 def geometry_of(call: AttentionCall, queries: Tokens, keys: Tokens) -> Geometry:
     """The geometry of one call; additive masks count a key as visible where they take away less than 10,000."""
     mask = call.mask
-    if mask is not None and mask.dtype != torch.bool:
-        mask = mask > -1e4
     if mask is not None:
-        mask = mask[..., : call.key.shape[2]]
+        mask = visible_keys(mask)[..., : call.key.shape[2]]
         if mask.shape[-2] == 1:
             mask = mask.expand(-1, -1, call.query.shape[2], -1)
         if mask.shape[1] > 1:
             if (mask != mask[:, :1]).any():
-                raise UnsupportedModelError("Each head of a layer has a mask of its own.",
-                                            "Statistics need a mask that all heads of a layer share.")  # fmt: skip
+                cause = "Each head of a layer has a mask of its own."
+                raise UnsupportedModelError(cause, "Statistics need a mask that all heads of a layer share.")
             mask = mask[:, :1]
     return Geometry(mask, call.causal, queries, keys, call.query.shape[2], call.key.shape[2], source_mask=call.mask)

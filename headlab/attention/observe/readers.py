@@ -1,64 +1,36 @@
-"""What a set of labels asks of each layer, and the readers that answer it beside the statistics."""
+"""The readers that answer what labels ask of a layer, beside the statistics."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor, nn
 
 from headlab.attention.observe.copying import copying_sums
+from headlab.attention.observe.evidence import SiteSums
 from headlab.attention.observe.geometry import Geometry
+from headlab.attention.observe.plan import LabelPlan
 from headlab.attention.observe.statistics import LayerReader, TextSums
 from headlab.attention.observe.targets import TargetReader, key_norms, plan_of
 from headlab.attention.observe.words import WordReader
 from headlab.attention.reach.blocks import Block
 from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.sites import Site
-from headlab.labels import Label, Scene
-
-if TYPE_CHECKING:
-    from headlab.attention.observe.evidence import SiteSums
-
-
-@dataclass(frozen=True)
-class LabelPlan:
-    """The labels of an observation by what they read."""
-
-    targets: list[Label]
-    contributions: list[Label]
-    pairs: list[Label]
-    pair_names: list[str]
-    by_text: list[Label]
-    offset_mass: bool
-    offset_hits: bool
-    copying: bool
-
-    @classmethod
-    def of(cls, labels: Sequence[Label]) -> LabelPlan:
-        """Sort labels by what they read."""
-        read = {label.statistic for label in labels}
-        return cls(
-            targets=[label for label in labels if label.statistic == "target"],
-            contributions=[label for label in labels if label.keys is not None],
-            pairs=[label for label in labels if label.statistic == "word_pairs"],
-            pair_names=list(dict.fromkeys(
-                name for label in labels if label.pair for name in (label.pair, *label.beside)
-            )),
-            by_text=[label for label in labels if label.by_text],
-            offset_mass="offset_mass" in read, offset_hits="offset_hits" in read, copying="copying" in read,
-        )  # fmt: skip
+from headlab.labels import Scene
 
 
 class LabelReaders:
     """The readers of one layer's attention for the labels of a plan."""
 
     def __init__(
-        self, plan: LabelPlan, geometry: Geometry, scene: Scene, site: Site, call: AttentionCall, gram: Tensor | None,
+        self,
+        plan: LabelPlan,
+        geometry: Geometry,
+        scene: Scene,
+        site: Site,
+        call: AttentionCall,
+        gram: Tensor | None,
         model: nn.Module,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.plan, self.geometry = plan, geometry
         self.targets: TargetReader | None = None
         self.words: WordReader | None = None

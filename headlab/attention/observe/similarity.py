@@ -7,41 +7,41 @@ A cluster is no evidence of a linguistic function: heads cluster on random token
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from headlab.attention.observe.maps import captured
+from headlab.attention.subject import Subject
 from headlab.base.errors import DataError, UsageError
 from headlab.models.texts.batch import Batch, Tokens
-
-if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
 
 SMOOTHING = 0.001
 
 
-def head_distances(heads: Heads, batches: Iterable[Batch], *, kind: str | None = None) -> pd.DataFrame:
+def head_distances(subject: Subject, batches: Iterable[Batch], *, kind: str | None = None) -> pd.DataFrame:
     """Mean Jensen-Shannon divergence in nats between the attention of every two heads, over real queries; in 0 .. ln 2.
 
     Clark et al. 2019 (1906.04341) sum over tokens where this is the mean, which is the same up to scale; rows are
     smoothed as in their code, .999 p + .001 / keys. `kind` chooses one kind of attention, needed where there are
-    several: heads with other queries and keys have no distance. Takes heads x tokens x tokens for one text at a time.
+    several: heads with other queries and keys have no distance. `subject` may be a Heads.
+    Takes heads x tokens x tokens for one text at a time.
     """
-    kinds = list(dict.fromkeys(heads.index.get_level_values("kind")))
+    subject = getattr(subject, "subject", subject)
+    kinds = list(dict.fromkeys(subject.index.get_level_values("kind")))
     if kind is None and len(kinds) > 1:
         raise UsageError(f"The model has attention of the kinds {', '.join(kinds)}.", "Give kind= one of them.")
     chosen = kind or kinds[0]
     if chosen not in kinds:
         raise UsageError(f"The model has no {chosen} attention.", f"It has {', '.join(kinds)}.")
-    index = heads.index[heads.index.get_level_values("kind") == chosen]
+    index = subject.index[subject.index.get_level_values("kind") == chosen]
     total, count = np.zeros((len(index), len(index))), 0
     for batch in batches:
-        maps = heads.capture(batch, heads=list(index))
+        maps = captured(subject, batch, heads=list(index))
         attention = torch.cat([found for (each, _), found in maps.items() if each == chosen], 1)
-        queries, keys = _valid(batch, chosen)
+        queries, keys = batch.queries(chosen).valid, batch.keys(chosen).valid
         for row in range(len(batch)):
             real = attention[row][:, queries[row].to(attention.device)][:, :, keys[row].to(attention.device)]
             total += _divergences(real)
@@ -49,12 +49,6 @@ def head_distances(heads: Heads, batches: Iterable[Batch], *, kind: str | None =
     if count == 0:
         raise DataError("There is no text to compare heads on.", "Give at least one text of two tokens.")
     return pd.DataFrame(total / count, index=index, columns=index)
-
-
-def _valid(batch: Batch, kind: str) -> tuple[Tensor, Tensor]:
-    if kind == "encoder" or batch.target is None:
-        return batch.source.valid, batch.source.valid
-    return batch.target.valid, (batch.source if kind == "cross" else batch.target).valid
 
 
 def _divergences(attention: Tensor) -> np.ndarray:
@@ -126,7 +120,7 @@ def random_texts(batches: Iterable[Batch], *, vocabulary: int, seed: int = 0) ->
     Special tokens, separators and padding stay. Ids are drawn from those that the batches use, at most `vocabulary`.
     """
     batches = list(batches)
-    used = np.unique(np.concatenate([_own(side) for batch in batches for side in _sides(batch)]))
+    used = np.unique(np.concatenate([_own(side) for batch in batches for side in batch.sides]))
     used = used[used < vocabulary]
     draw = np.random.default_rng(seed)
 
@@ -143,10 +137,6 @@ def random_texts(batches: Iterable[Batch], *, vocabulary: int, seed: int = 0) ->
             inputs["decoder_input_ids"] = target.ids
         found.append(Batch(inputs, source, target, batch.examples, batch.extra))
     return found
-
-
-def _sides(batch: Batch) -> list[Tokens]:
-    return [side for side in (batch.source, batch.target) if side is not None]
 
 
 def _own(side: Tokens) -> np.ndarray:

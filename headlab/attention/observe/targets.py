@@ -12,6 +12,7 @@ from torch import Tensor
 from headlab.attention.observe.geometry import Geometry
 from headlab.attention.observe.statistics import MAX_OFFSET, TextSums, offset_counts, sum_rows
 from headlab.attention.reach.blocks import Block
+from headlab.attention.reach.call import by_query_head
 from headlab.labels import KeyClass, Label, OneKey, Scene
 
 ROWS = 64  # queries at a time when targets are counted
@@ -226,7 +227,6 @@ def mass_on_pairs(weights: Tensor, pairs: Tensor) -> Tensor:
 
 def key_norms(value: Tensor, gram: Tensor) -> Tensor:
     """Length of each head's transformed value ||v_j W_h||, (batch, head, key); value (batch, kv_head, key, dim)."""
-    heads = gram.shape[0]
-    grouped = value.float().repeat_interleave(heads // value.shape[1], 1)
+    grouped = by_query_head(value.float(), len(gram))
     moved = torch.einsum("bhkd,hde->bhke", grouped, gram.to(grouped))
     return functional.relu((moved * grouped).sum(-1)).sqrt()

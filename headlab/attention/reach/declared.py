@@ -18,7 +18,7 @@ from headlab.attention.reach.projections import edits_at_projections, scaling_by
 from headlab.attention.reach.proofs import SMALLEST_EFFECT, Finding, gates_equal, native_output
 from headlab.attention.reach.refusals import check_model
 from headlab.attention.reach.sites import Proof, Site, difference, output_tensor, run, tolerance
-from headlab.attention.reach.state import uncompiled
+from headlab.attention.reach.state import hooked, uncompiled
 from headlab.attention.reach.tap import weights_call
 from headlab.attention.reach.views import View, no_reader, site_handler
 from headlab.base.errors import UnsupportedModelError, UsageError, unknown_name
@@ -115,18 +115,14 @@ def _meet(model: nn.Module, batch: Batch, declared: Sequence[DeclaredSite]) -> _
         modules[name].register_forward_hook(lambda _, arguments, output, name=name: note(name, arguments, output))
         for name in {name for site in declared for name in (site.projection, site.weights) if name}
     ]
-    try:
-        with opened(model):
-            run(model, batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with hooked(hooks), opened(model):
+        run(model, batch)
     return met
 
 
 def _site(model: nn.Module, batch: Batch, declared: DeclaredSite, met: _Met) -> Site:
     """The site of a declaration, with its widths as they were met."""
-    queries, keys = _sides(declared.kind, batch)
+    queries, keys = batch.queries(declared.kind).ids, batch.keys(declared.kind).ids
     rows = len(queries)
     modules = dict(model.named_modules())
     entering = met.inputs.get((declared.projection, declared.call))
@@ -153,14 +149,6 @@ def _site(model: nn.Module, batch: Batch, declared: DeclaredSite, met: _Met) -> 
         projection_name=declared.projection, projection_call=declared.call, tokens_first=tokens_first,
         seen=declared.weights is not None,
     )  # fmt: skip
-
-
-def _sides(kind: str, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Token ids (batch, token) of the queries and of the keys."""
-    source = batch.source.ids
-    if batch.target is None or kind == "encoder":
-        return source, source
-    return batch.target.ids, source if kind == "cross" else batch.target.ids
 
 
 def _tokens_first(declared: DeclaredSite, entering: Tensor, queries: Tensor) -> bool:
@@ -226,11 +214,7 @@ def _view_of(sites: Sequence[Site]) -> View:
             return None if changed is None else changed.to(output.dtype)
 
         hooks = [module.register_forward_hook(show) for module in modules.values()]
-        try:
-            with uncompiled():
-                yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with hooked(hooks), uncompiled():
+            yield
 
     return View("the modules that were declared", 0, engage)

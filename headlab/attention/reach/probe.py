@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from headlab.attention.reach.blocks import attend
-from headlab.attention.reach.call import AttentionCall
+from headlab.attention.reach.call import AttentionCall, visible_keys
 from headlab.attention.reach.sites import CallCounter, Engage, Site, output_tensor, run
+from headlab.attention.reach.state import hooked
+from headlab.base.masks import KINDS
 from headlab.models.state import frozen
 from headlab.models.texts.batch import Batch
 
@@ -87,12 +89,14 @@ def record(model: nn.Module, batch: Batch, engage: Engage, *, own_eager: bool) -
     """One forward pass under headlab with every attention call and projection noted."""
     recorder = _Recorder(batch, own_eager=own_eager)
     hooks = [m.register_forward_pre_hook(recorder.before) for m in model.modules() if _is_projection_like(m)]
-    try:
-        with torch.inference_mode(False), torch.enable_grad(), frozen(model), engage(model, recorder.handler):
-            result = output_tensor(run(model, batch.clone()))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with (
+        hooked(hooks),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        frozen(model),
+        engage(model, recorder.handler),
+    ):
+        result = output_tensor(run(model, batch.clone()))
     return Probe(
         recorder.calls, recorder.numbers, recorder.call_counter.made, recorder.projections, recorder.entering,
         result.detach(),
@@ -161,8 +165,7 @@ def _is_causal(call: AttentionCall) -> bool:
     """Whether no query of the probe sees a later key."""
     if call.mask is None:
         return call.causal
-    visible = call.mask if call.mask.dtype == torch.bool else call.mask > -1e4
-    return not bool(torch.triu(visible, 1).any())
+    return not bool(torch.triu(visible_keys(call.mask), 1).any())
 
 
 def _with_layers(sites: list[Site]) -> list[Site]:
@@ -175,4 +178,4 @@ def _with_layers(sites: list[Site]) -> list[Site]:
         numbers = named if unique else range(len(members))
         result += [replace(site, layer=int(n)) for site, n in zip(members, numbers, strict=True)]  # type: ignore[arg-type]
     order = {id(s.module): i for i, s in enumerate(sites)}
-    return sorted(result, key=lambda s: (("encoder", "decoder", "cross").index(s.kind), s.layer, order[id(s.module)]))
+    return sorted(result, key=lambda s: (KINDS.index(s.kind), s.layer, order[id(s.module)]))

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor, nn
 
 from headlab.attention.reach.multihead import opened
 from headlab.attention.reach.sites import CallCounter, Edit, Site
-from headlab.attention.reach.state import uncompiled
+from headlab.attention.reach.state import hooked, uncompiled
 from headlab.attention.reach.views import View, no_reader, site_handler
-from headlab.base.masks import ABLATIONS as ABLATIONS
+from headlab.base.masks import LayerKey
+from headlab.models.texts.batch import Tokens
 
-Gates = dict[tuple[str, int], Tensor]
+Gates = Mapping[LayerKey, Tensor]  # (head,) or, one for each row, (batch, head)
 
 
 def per_head(entering: Tensor, site: Site) -> Tensor:
     """A projection's input (..., width) as (..., head, value_dim)."""
     return entering.reshape(*entering.shape[:-1], site.n_heads, site.value_dim)
+
+
+def per_token(entering: Tensor, site: Site, tokens: Tokens) -> Tensor:
+    """A projection's input as (batch, token, head, value_dim), whether or not batch and tokens are one dimension."""
+    return entering.reshape(*tokens.ids.shape, site.n_heads, site.value_dim)
 
 
 def scaling_by(gates: Gates) -> Edit:
@@ -48,7 +54,7 @@ def gated(model: nn.Module, sites: Sequence[Site], view: View, gates: Gates) -> 
     inside = {site.key: gates[site.key] for site in sites if site.projection is None and site.key in gates}
     with contextlib.ExitStack() as stack:
         if inside:
-            handler = site_handler(list(sites), no_reader, view, gates=inside)
+            handler = site_handler(sites, no_reader, view, gates=inside)
             stack.enter_context(view.engage(model, handler))
         stack.enter_context(edits_at_projections(model, sites, scaling_by(gates)))
         yield
@@ -80,9 +86,5 @@ def edits_at_projections(model: nn.Module, sites: Sequence[Site], edit: Edit) ->
     hooks = [module.register_forward_pre_hook(before) for module in modules.values()]
     # A pass that failed half-way must not shift the count of the next one.
     hooks.append(model.register_forward_pre_hook(lambda module, arguments: counter.made.clear()))
-    try:
-        with uncompiled(), opened(model):
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with hooked(hooks), uncompiled(), opened(model):
+        yield

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from headlab.attention.reach.blocks import Block, Reader, attend
-from headlab.attention.reach.call import AttentionCall, Handler
+from headlab.attention.reach.call import AttentionCall, Handler, by_query_head
 from headlab.attention.reach.multihead import multihead_modules
 from headlab.attention.reach.probe import record, sites_of
-from headlab.attention.reach.projections import edits_at_projections, scaling_by
+from headlab.attention.reach.projections import Gates, edits_at_projections, scaling_by
 from headlab.attention.reach.refusals import check_model, without_attention
 from headlab.attention.reach.returned_maps import prove_returned_maps
-from headlab.attention.reach.sites import Proof, Site, difference, output_tensor, run, tolerance
-from headlab.attention.reach.state import implementation, no_new_hooks, uncompiled
+from headlab.attention.reach.sites import Proof, Site, difference, output_tensor, require_seen, run, tolerance
+from headlab.attention.reach.state import hooked, implementation, no_new_hooks, uncompiled
 from headlab.attention.reach.tap import attention_beside
 from headlab.attention.reach.views import INTERFACE, MAPS, OWN_EAGER, TAP, View, no_reader, returned_maps, site_handler
 from headlab.base.errors import ProofError, UnsupportedModelError
+from headlab.base.masks import LayerKey
 from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
 
@@ -150,11 +152,8 @@ def _multihead_that_runs(model: nn.Module, batch: Batch) -> list[tuple[str, nn.M
         return []
     ran: set[int] = set()
     hooks = [m.register_forward_pre_hook(lambda module, arguments: ran.add(id(module))) for _, m in present]
-    try:
+    with hooked(hooks):
         native_output(model, batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return [(name, module) for name, module in present if id(module) in ran]
 
 
@@ -197,8 +196,12 @@ def _map_gap(mine: Tensor, theirs: Tensor, rows: Tensor) -> float:
 
 
 def capture_maps(
-    model: nn.Module, batch: Batch, sites: list[Site], view: View, heads: dict[tuple[str, int], list[int]] | None = None
-) -> dict[tuple[str, int], Tensor]:
+    model: nn.Module,
+    batch: Batch,
+    sites: Sequence[Site],
+    view: View,
+    heads: Mapping[LayerKey, list[int]] | None = None,
+) -> dict[LayerKey, Tensor]:
     """Attention maps (batch, head, query, key) in float32 of all sites, or of the chosen heads."""
     maps: dict[tuple[str, int], Tensor] = {}
 
@@ -219,11 +222,7 @@ def capture_maps(
 
     with torch.no_grad(), view.engage(model, site_handler(sites, reader_of, view)):
         run(model, batch)
-    wanted = {site.key for site in sites} if heads is None else set(heads)
-    if wanted - set(maps):
-        kind, layer = sorted(wanted - set(maps))[0]
-        raise ProofError(f"A pass went by without {kind} layer {layer} being seen.",
-                         "Its maps do not count; does something change the model while it runs?")  # fmt: skip
+    require_seen([site.key for site in sites] if heads is None else heads, maps)
     return maps
 
 
@@ -260,7 +259,7 @@ def gates_equal(model: nn.Module, batch: Batch, sites: list[Site], view: View, n
     return Proof(name, enough, detail)
 
 
-def _scaling_values(sites: list[Site], view: View, gates: dict[tuple[str, int], Tensor]) -> Handler:
+def _scaling_values(sites: list[Site], view: View, gates: Gates) -> Handler:
     """A handler that scales the values of those heads, each query head with a copy of its keys and values."""
     plain = site_handler(sites, no_reader, view)
     by_module = {(id(site.module), site.call): site for site in sites}
@@ -272,8 +271,7 @@ def _scaling_values(sites: list[Site], view: View, gates: dict[tuple[str, int], 
         site = by_module.get((id(call.module), number))
         if site is None or site.key not in gates:
             return plain(call)
-        copies = call.n_heads // call.key.shape[1]
-        key, value = (x.repeat_interleave(copies, 1) for x in (call.key, call.value))
+        key, value = (by_query_head(x, call.n_heads) for x in (call.key, call.value))
         return attend(replace(call, key=key, value=value * gates[site.key].view(1, -1, 1, 1).to(value)))
 
     return handler

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from headlab.attention.reach.sites import Proof, Site, output_tensor, run, tolerance
-from headlab.attention.reach.state import implementation, no_new_hooks
+from headlab.attention.reach.state import hooked, implementation, no_new_hooks
 from headlab.attention.reach.views import returned_maps
 from headlab.models.texts.batch import Batch
 
@@ -59,12 +59,10 @@ def _order_holds(model: nn.Module, batch: Batch, kind: str, maps: list[Tensor]) 
     for index in range(len(maps) - 1):
         hook = stack[index].register_forward_hook(_disturb)
         try:
-            with torch.no_grad(), implementation(model, "eager"), no_new_hooks(model):
+            with hooked([hook]), torch.no_grad(), implementation(model, "eager"), no_new_hooks(model):
                 changed = returned_maps(run(model, batch, output_attentions=True)).get(kind, [])
         except Exception:  # layers that hand on something else than hidden states; then nothing can be disturbed
             return None
-        finally:
-            hook.remove()
         if len(changed) != len(maps):
             return None
         same = [(a - b).abs().max().item() <= tolerance(model) for a, b in zip(changed, maps, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from headlab.attention.reach.call import Handler
-from headlab.base.errors import UnsupportedModelError
+from headlab.base.errors import ProofError, UnsupportedModelError
+from headlab.base.masks import LayerKey
 from headlab.models.texts.batch import Batch
 
 # What counts as equal, relative to the largest output: single precision differs by summation order only; the model's
@@ -45,7 +46,7 @@ class Site:
     seen: bool = True  # its attention is shown; where not, heads can only be gated
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> LayerKey:
         return self.kind, self.layer
 
     def weight(self) -> Tensor | None:
@@ -88,6 +89,14 @@ class CallCounter:
         number = self.made[id(module)]
         self.made[id(module)] += 1
         return number % self.calls_per_pass.get(id(module), 1 << 62)
+
+
+def require_seen(keys: Iterable[LayerKey], seen: Container[LayerKey]) -> None:
+    """Raise ProofError where a pass went by without one of these layers being seen."""
+    missed = next((key for key in keys if key not in seen), None)
+    if missed is not None:
+        cause = f"A pass went by without {missed[0]} layer {missed[1]} being seen."
+        raise ProofError(cause, "Nothing measured in it counts; does something change the model while it runs?")
 
 
 def run(model: nn.Module, batch: Batch, **more: Any) -> Any:

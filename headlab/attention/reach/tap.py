@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from headlab.attention.reach.call import AttentionCall, Handler
 from headlab.attention.reach.multihead import opened
-from headlab.attention.reach.state import uncompiled
+from headlab.attention.reach.state import hooked, uncompiled
 
 _SOFTMAX = {functional.softmax, torch.softmax, Tensor.softmax, torch.special.softmax}
 _SDPA = functional.scaled_dot_product_attention
@@ -181,9 +181,5 @@ def tapped(model: nn.Module, handler: Handler) -> Iterator[None]:
 
     entrances = {id(m): m for m in (model, getattr(model, "base_model", model))}  # either may be called
     hooks = [m.register_forward_pre_hook(note_batch, with_kwargs=True, prepend=True) for m in entrances.values()]
-    try:
-        with uncompiled(), opened(model), _Tap(model, handler, lambda: rows[0]):
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with hooked(hooks), uncompiled(), opened(model), _Tap(model, handler, lambda: rows[0]):
+        yield

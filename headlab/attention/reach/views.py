@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ from headlab.attention.reach.blocks import Reader, attend
 from headlab.attention.reach.call import AttentionCall, Handler
 from headlab.attention.reach.interface import engaged
 from headlab.attention.reach.sites import CallCounter, Engage, Site
-from headlab.attention.reach.state import implementation, no_new_hooks, uncompiled
+from headlab.attention.reach.state import hooked, implementation, no_new_hooks, uncompiled
 from headlab.attention.reach.tap import tapped, weights_call
+from headlab.base.masks import LayerKey
 
 ReaderOf = Callable[[Site, AttentionCall], Reader | None]
 
@@ -36,11 +37,11 @@ def no_reader(site: Site, call: AttentionCall) -> None:
 
 
 def site_handler(
-    sites: list[Site],
+    sites: Sequence[Site],
     reader_of: ReaderOf,
     view: View,
     *,
-    gates: dict[tuple[str, int], Tensor] | None = None,
+    gates: Mapping[LayerKey, Tensor] | None = None,
 ) -> Handler:
     """A handler that shows each site's blocks to its reader, and can scale heads where their output is computed.
 
@@ -80,11 +81,8 @@ def _maps_engaged(model: nn.Module, handler: Handler) -> Iterator[None]:
 
     with uncompiled(), implementation(model, "eager"), no_new_hooks(model):
         hooks = [model.register_forward_pre_hook(ask, with_kwargs=True), model.register_forward_hook(read)]
-        try:
+        with hooked(hooks):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 def returned_maps(output: object) -> dict[str, list[Tensor]]:

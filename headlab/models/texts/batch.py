@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -80,3 +80,7 @@ class Batch:
 
         target = None if self.target is None else self.target.map(change)
         return Batch(over(self.inputs), self.source.map(change), target, self.examples, over(self.extra))
+
+
+# What a model loses on a batch, (examples,), differentiable: loss(model, batch).
+Loss = Callable[[nn.Module, Batch], Tensor]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlab.attention.change.output_gradients import output_slopes, require_projections
+from headlab.attention.change.output_gradients import output_slopes
 from headlab.attention.observe.block_passes import show_blocks
 from headlab.attention.reach.blocks import Block
 from headlab.attention.reach.call import AttentionCall
@@ -27,7 +27,7 @@ REMEDY = "Use another score with this model, such as gradient."
 
 def require_visible_values(heads: Heads) -> None:
     """Raise UnsupportedModelError unless every layer hands the plain sum of its visible values to a projection."""
-    require_projections(heads.subject, "given attributions")
+    heads.subject.need_projections("given attributions")
     name = next((site.name for site in heads.sites if not site.direct), None)
     if name is None and heads.view.tier not in (1, 2):
         name = heads.sites[0].name

@@ -1,0 +1,174 @@
+"""What the engine works on: a model whose attention was found and proven, with all that was learned on the way."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from headlab.attention.reach.declared import DeclaredSite, prove_declared
+from headlab.attention.reach.example import example_batch
+from headlab.attention.reach.projections import edits_at_projections
+from headlab.attention.reach.proofs import probe_and_prove
+from headlab.attention.reach.sites import Edit, Proof, Site, difference, output_tensor, require_seen, tolerance
+from headlab.attention.reach.views import ReaderOf, View, site_handler
+from headlab.base.errors import UnsupportedModelError, UsageError
+from headlab.base.masks import LayerKey
+from headlab.models.state import device_of, evaluating
+from headlab.models.texts.batch import Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model as it was proven: its attention sites, the view that shows them, and how its forward pass is run.
+
+    `trunk` is the module that is run where only what happens on the way counts: the model without its language-model
+    head, where that reaches every site. `checkpoint` is None for a bare module. Two subjects are equal where they are
+    the same object.
+    """
+
+    module: nn.Module
+    checkpoint: Any
+    example: Batch  # the short texts that the model was probed on
+    sites: tuple[Site, ...]
+    view: View
+    proofs: tuple[Proof, ...]
+    unseen: tuple[str, ...]
+    trunk: nn.Module
+    takes_use_cache: bool  # the trunk takes use_cache=False and says the same
+    _grams: dict[LayerKey, Tensor | None] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, model: Any, declared: Iterable[DeclaredSite] | None = None, example: Batch | None = None) -> Subject:
+        """Probe and prove a torch module, or a Checkpoint that holds one in `.model`.
+
+        Raises UnsupportedModelError, with the reason, for a model about which nothing can be proven.
+        """
+        if not isinstance(model, nn.Module) and not isinstance(getattr(model, "model", None), nn.Module):
+            cause = f"Heads takes a torch module or an opened checkpoint, not {model!r}."
+            raise UsageError(cause, f"Open it first: Heads(headlab.open_model({model!r})).")
+        module: nn.Module = model if isinstance(model, nn.Module) else model.model
+        batch = example_batch(module) if example is None else example.to(device_of(module))
+        finding = probe_and_prove(module, batch) if declared is None else prove_declared(module, batch, list(declared))
+        trunk = _trunk(module, finding.sites, finding.view, batch)
+        return cls(
+            module=module,
+            checkpoint=None if isinstance(model, nn.Module) else model,
+            example=batch,
+            sites=tuple(finding.sites),
+            view=finding.view,
+            proofs=tuple(finding.proofs),
+            unseen=finding.unseen,
+            trunk=trunk,
+            takes_use_cache=_takes_use_cache(trunk, module, batch),
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's inputs go."""
+        return device_of(self.module)
+
+    @cached_property
+    def heads_per_layer(self) -> dict[LayerKey, int]:
+        """Number of heads by (kind, layer)."""
+        return {site.key: site.n_heads for site in self.sites}
+
+    @cached_property
+    def index(self) -> pd.MultiIndex:
+        """(kind, layer, head) of every head, in the order of every table and score."""
+        rows = [(*site.key, head) for site in self.sites for head in range(site.n_heads)]
+        return pd.MultiIndex.from_tuples(rows, names=["kind", "layer", "head"])
+
+    @property
+    def causal(self) -> bool:
+        """Whether no self-attention of the model sees later tokens."""
+        return all(site.causal for site in self.sites if site.kind != "cross")
+
+    def forward(self, batch: Batch) -> None:
+        """One forward pass for what it shows on the way: without the language-model head where there is one."""
+        inputs = _without_labels(batch)
+        if self.takes_use_cache:
+            inputs["use_cache"] = False  # keys and values of all layers would be kept for nothing
+        self.trunk(**inputs)
+
+    @contextlib.contextmanager
+    def watched(self, reader_of: ReaderOf) -> Iterator[None]:
+        """Inside, in evaluation mode and without gradients, every attention call is shown to its reader."""
+        handler = site_handler(self.sites, reader_of, self.view)
+        with torch.no_grad(), evaluating(self.module), self.view.engage(self.module, handler):
+            yield
+
+    def edited(self, edit: Edit) -> contextlib.AbstractContextManager[None]:
+        """Inside, edit(site, entering) replaces what enters each output projection, unless it is None."""
+        return edits_at_projections(self.module, self.sites, edit)
+
+    def gram(self, site: Site) -> Tensor | None:
+        """W_h W_h^T of the site's projection, (head, value_dim, value_dim); None where it is not one plain matrix."""
+        if site.key not in self._grams:
+            weight = site.weight()
+            self._grams[site.key] = None if weight is None else torch.einsum("hdm,hem->hde", weight, weight).float()
+        return self._grams[site.key]
+
+    def need_sight(self, keys: Iterable[LayerKey] | None = None) -> None:
+        """Raise UnsupportedModelError for layers (all without `keys`) that were declared without their weights."""
+        wanted = None if keys is None else set(keys)
+        blind = next((s for s in self.sites if not s.seen and (wanted is None or s.key in wanted)), None)
+        if blind is not None:
+            cause = f"The {blind.kind} layer {blind.layer} was declared without weights."
+            raise UnsupportedModelError(cause, "Name a module that returns its attention as `weights`.")
+
+    def need_gates(self, what: str) -> None:
+        """Raise UnsupportedModelError where heads cannot be `what` (removed, gated, given gradients): tier 3."""
+        if self.view.tier == 3:
+            reason = next(proof.detail for proof in self.proofs if not proof.passed)
+            cause = f"The heads of {type(self.module).__name__} cannot be {what}: {reason}."
+            raise UnsupportedModelError(cause, "Only its statistics, labels and maps are to be had.")
+
+    def need_projections(self, what: str) -> None:
+        """Raise UnsupportedModelError unless every layer hands its heads to one output projection."""
+        self.need_gates(what)
+        without = next((site for site in self.sites if site.projection is None), None)
+        if without is not None:
+            cause = f"{without.name} has no single output projection whose input could be read."
+            raise UnsupportedModelError(cause, "Use another score with this model, such as gradient or ablation.")
+
+    def need_seen(self, seen: Iterable[LayerKey]) -> None:
+        """Raise ProofError where a pass went by without a layer, whose attention can be seen, being seen."""
+        require_seen([site.key for site in self.sites if site.seen], seen)
+
+
+def _without_labels(batch: Batch) -> dict[str, Any]:
+    return {name: value for name, value in batch.inputs.items() if name != "labels"}
+
+
+def _trunk(model: nn.Module, sites: list[Site], view: View, example: Batch) -> nn.Module:
+    """The base model, if running it alone reaches every site; else the model itself."""
+    base = getattr(model, "base_model", None)
+    if not isinstance(base, nn.Module) or base is model:
+        return model
+    seen: set[LayerKey] = set()
+    handler = site_handler(sites, lambda site, call: seen.add(site.key), view)
+    try:
+        with torch.no_grad(), evaluating(model), view.engage(model, handler):
+            base(**example.inputs)
+    except Exception:  # whatever a base model raises on inputs that were made for the whole one
+        return model
+    return base if len(seen) == len(sites) else model
+
+
+def _takes_use_cache(trunk: nn.Module, model: nn.Module, example: Batch) -> bool:
+    """Whether the trunk takes use_cache=False, and its output stays the same."""
+    inputs = _without_labels(example)
+    try:
+        with torch.no_grad(), evaluating(model):
+            plain = output_tensor(trunk(**inputs))
+            without = output_tensor(trunk(**inputs, use_cache=False))
+    except Exception:  # a module that has never heard of use_cache may raise anything
+        return False
+    return difference(without, plain, example) <= tolerance(model)
