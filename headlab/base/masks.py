@@ -51,8 +51,10 @@ def parse_heads(text: str | Mapping[int, Iterable[int]], like: HasHeads) -> list
     only = next(iter(kinds)) if len(kinds) == 1 else None
     if isinstance(text, Mapping):
         if only is None:
-            raise UsageError("A {layer: [heads]} dict is ambiguous in a model with several kinds of attention.",
-                             "Name the heads as text: E3H5, D3H5 or X3H5.")  # fmt: skip
+            raise UsageError(
+                "A {layer: [heads]} dict is ambiguous in a model with several kinds of attention.",
+                "Name the heads as text: E3H5, D3H5 or X3H5.",
+            )
         found = _from_dict(text, only)
     else:
         found = [head for part in _split(text) for head in _parse_one(part, only)]
@@ -92,8 +94,10 @@ def _parse_one(part: str, only: str | None) -> list[HeadId]:
     if match := _NAME.match(part):
         letter, layer, head = match.group(1).upper(), int(match.group(2)), int(match.group(3))
         if letter == "L" and only is None:
-            raise UsageError(f"Head {part!r} does not say which stack it is in.",
-                             "Write E3H5, D3H5 or X3H5 for encoder, decoder or cross-attention.")  # fmt: skip
+            raise UsageError(
+                f"Head {part!r} does not say which stack it is in.",
+                "Write E3H5, D3H5 or X3H5 for encoder, decoder or cross-attention.",
+            )
         return [HeadId(only if letter == "L" and only else _KIND[letter], layer, head)]
     if match := _MICHEL.match(part):
         kind = {"E": "encoder", "D": "decoder", "A": "cross"}[match.group(1)]

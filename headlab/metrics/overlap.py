@@ -14,11 +14,14 @@ _LETTERS = range(1, 7)
 # In the order in which sacrebleu keeps them.
 COLUMNS = {
     "bleu": (
-        "bleu_length", "bleu_reference", *(f"bleu_matched_{n}" for n in _ORDERS), *(f"bleu_found_{n}" for n in _ORDERS),
+        "bleu_length",
+        "bleu_reference",
+        *(f"bleu_matched_{n}" for n in _ORDERS),
+        *(f"bleu_found_{n}" for n in _ORDERS),
     ),
     "chrf": tuple(f"chrf_{what}_{n}" for n in _LETTERS for what in ("found", "reference", "matched")),
     "ter": ("ter_edits", "ter_reference"),
-}  # fmt: skip
+}
 
 
 class Overlap:
@@ -29,9 +32,14 @@ class Overlap:
     """
 
     def __init__(
-        self, names: Sequence[str], *, lowercase: bool = False, tokenize: str | None = None, language: str = "",
+        self,
+        names: Sequence[str],
+        *,
+        lowercase: bool = False,
+        tokenize: str | None = None,
+        language: str = "",
         n_references: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         from sacrebleu.metrics import BLEU, CHRF, TER
 
         if tokenize is not None and tokenize not in BLEU.TOKENIZERS:
@@ -44,8 +52,10 @@ class Overlap:
         try:
             self._metrics: dict[str, Any] = {name: makers[name]() for name in makers if name in names}
         except Exception as error:  # sacrebleu raises RuntimeError, ImportError, SystemExit's kin for missing packages
-            raise UsageError(f"sacrebleu cannot load the tokenizer for {tokenize or language!r}: {error}.",
-                             "Name another one with tokenize, such as 13a.") from error  # fmt: skip
+            raise UsageError(
+                f"sacrebleu cannot load the tokenizer for {tokenize or language!r}: {error}.",
+                "Name another one with tokenize, such as 13a.",
+            ) from error
         for metric in self._metrics.values():
             metric.num_refs = n_references
 

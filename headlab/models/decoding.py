@@ -37,8 +37,12 @@ class Decoding:
 
     def describe(self, model: nn.Module) -> dict[str, Any]:
         """What a signature says, the model's own settings for generation included."""
-        facts: dict[str, Any] = {"beams": self.beams, "most_tokens": self.most, "forced_first_token": self.forced,
-                                  "start_token": self.start}  # fmt: skip
+        facts: dict[str, Any] = {
+            "beams": self.beams,
+            "most_tokens": self.most,
+            "forced_first_token": self.forced,
+            "start_token": self.start,
+        }
         if isinstance(model, FirefoxStudent):
             return facts | {"most_tokens_by_source": f"{LENGTH_FACTOR} n"}
         own = model.generation_config.to_diff_dict()  # type: ignore[union-attr, operator]
@@ -88,8 +92,15 @@ def _by_student(model: FirefoxStudent, ids: Tensor, mask: Tensor, decoding: Deco
 def _by_transformers(model: Any, ids: Tensor, mask: Tensor, limit: int, decoding: Decoding) -> list[Generated]:
     settings = copy.deepcopy(model.generation_config)
     # No end token is forced at the limit: a translation that does not end by itself is to be seen as such.
-    settings.update(num_beams=decoding.beams, do_sample=False, max_new_tokens=limit, max_length=None,
-                    forced_eos_token_id=None, num_return_sequences=1, return_dict_in_generate=False)  # fmt: skip
+    settings.update(
+        num_beams=decoding.beams,
+        do_sample=False,
+        max_new_tokens=limit,
+        max_length=None,
+        forced_eos_token_id=None,
+        num_return_sequences=1,
+        return_dict_in_generate=False,
+    )
     if decoding.forced is not None:
         settings.forced_bos_token_id = decoding.forced
     if decoding.start is not None:

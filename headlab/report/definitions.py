@@ -35,9 +35,7 @@ STATISTICS: dict[str, Definition] = {
     ),
     "max_weight": Definition("largest weight", _MASS, "Mean of the largest weight in each row."),
     "first_mass": Definition(
-        "attention to the first token",
-        _MASS,
-        "Mean weight on the first token of the text, whatever it is.",
+        "attention to the first token", _MASS, "Mean weight on the first token of the text, whatever it is."
     ),
     "separator_mass": Definition(
         "attention to separators",
@@ -46,9 +44,7 @@ STATISTICS: dict[str, Definition] = {
     ),
     "self_mass": Definition("attention to itself", _MASS, "Mean weight of a token on its own position."),
     "prev_mass": Definition(
-        "attention to the previous token",
-        _MASS,
-        "Mean weight on the token just before, over the rows that have one.",
+        "attention to the previous token", _MASS, "Mean weight on the token just before, over the rows that have one."
     ),
     "next_mass": Definition(
         "attention to the next token",
@@ -57,14 +53,10 @@ STATISTICS: dict[str, Definition] = {
     ),
     "distance": Definition("mean distance", "tokens", "Mean distance between query and key, weighted by attention."),
     "output_norm": Definition(
-        "output norm",
-        "model units",
-        "Mean length of what the head adds to its layer's output, ||z_h W_h||.",
+        "output norm", "model units", "Mean length of what the head adds to its layer's output, ||z_h W_h||."
     ),
     "sink_logit_mass": Definition(
-        "attention to the learned sink",
-        _MASS,
-        "Mean mass that goes to a learned sink logit, that is to no token.",
+        "attention to the learned sink", _MASS, "Mean mass that goes to a learned sink logit, that is to no token."
     ),
 }
 
@@ -119,56 +111,60 @@ _EVIDENCE: dict[str, tuple[str, str, str]] = {
 _HIGHER = "Higher = more important."
 SCORES: dict[str, Definition] = {
     "score_gradient": Definition(
-        "gradient score", "loss per gate",
+        "gradient score",
+        "loss per gate",
         f"Mean absolute gradient of an example's loss with respect to the head's gate (Michel et al. 2019). {_HIGHER}",
     ),
     "score_gradient_signed": Definition(
-        "signed gradient score", "loss per gate",
+        "signed gradient score",
+        "loss per gate",
         "Mean of minus the gradient of an example's loss at the head's gate: below 0 the loss falls as the head goes.",
     ),
     "score_gradient_iterated": Definition(
-        "iterated gradient score", "place",
+        "iterated gradient score",
+        "place",
         "When the head went, with the gradient estimated again after each removal; what stays longer counts more.",
     ),
     "score_ablation": Definition(
-        "ablation score", "loss", f"Rise of the mean task loss when this head alone is removed. {_HIGHER}",
+        "ablation score", "loss", f"Rise of the mean task loss when this head alone is removed. {_HIGHER}"
     ),
     "score_greedy_ablation": Definition(
-        "greedy ablation score", "place",
+        "greedy ablation score",
+        "place",
         "When the head went, with the cheapest head removed at every step; what stays longer counts more.",
     ),
     "score_shapley": Definition(
-        "Shapley value", "loss",
+        "Shapley value",
+        "loss",
         f"Mean rise of the loss as the head goes, over random orders of all heads (Held & Yang 2023). {_HIGHER}",
     ),
     "score_fisher": Definition(
-        "Fisher score", "", f"Mean squared gradient of an example's loss at the head's gate. {_HIGHER}",
+        "Fisher score", "", f"Mean squared gradient of an example's loss at the head's gate. {_HIGHER}"
     ),
     "score_magnitude": Definition("magnitude", "", f"Norm of the head's output weights; no data is read. {_HIGHER}"),
     "score_confidence": Definition(
-        "confidence", "", f"Mean largest weight of a query, end-of-sentence left out (Voita et al. 2019). {_HIGHER}",
+        "confidence", "", f"Mean largest weight of a query, end-of-sentence left out (Voita et al. 2019). {_HIGHER}"
     ),
     "score_attattr": Definition(
-        "attention attribution", "",
+        "attention attribution",
+        "",
         f"Largest product of a weight and the loss's gradient, integrated from 0 (Hao et al. 2021). {_HIGHER}",
     ),
     "score_output_norm": Definition("output norm score", "", f"Mean norm of what the head adds. {_HIGHER}"),
     "score_lrp": Definition("relevance", "", f"Layer-wise relevance of what the head adds (Voita 2019). {_HIGHER}"),
     "score_hard_concrete": Definition(
-        "hard-concrete gate", "", f"How open the learned gate of the head is (Voita et al. 2019). {_HIGHER}",
+        "hard-concrete gate", "", f"How open the learned gate of the head is (Voita et al. 2019). {_HIGHER}"
     ),
     "score_exact_k": Definition(
-        "exact-k gate", "", f"Learned weight of the head among those that stay (Li et al. 2021). {_HIGHER}",
+        "exact-k gate", "", f"Learned weight of the head among those that stay (Li et al. 2021). {_HIGHER}"
     ),
     "score_random": Definition("random score", "", "Random numbers: the control order."),
-}  # fmt: skip
+}
 
 METRICS: dict[str, Definition] = {
     "accuracy": Definition("accuracy", "share correct", "Share of examples answered correctly; higher is better."),
     "next_token_accuracy": Definition(
-        "next-token accuracy",
-        "share correct",
-        "Share of tokens that the model ranks first; higher is better.",
+        "next-token accuracy", "share correct", "Share of tokens that the model ranks first; higher is better."
     ),
     "perplexity": Definition("perplexity", "", "Exponential of the mean loss per token; lower is better."),
     "loss": Definition("loss", "nats", "Mean loss per example; lower is better."),
@@ -177,15 +173,15 @@ METRICS: dict[str, Definition] = {
     "chrf": Definition("chrF", "points", "Corpus chrF2 by sacrebleu; higher is better."),
     "ter": Definition("TER", "per cent", "Translation edit rate by sacrebleu; lower is better."),
     "empty_outputs": Definition(
-        "empty outputs", "share", "Share of translations that are empty although their source is not; lower is better.",
+        "empty outputs", "share", "Share of translations that are empty although their source is not; lower is better."
     ),
     "unfinished": Definition(
-        "unfinished outputs", "share", "Share of translations that the length limit cut off; lower is better.",
+        "unfinished outputs", "share", "Share of translations that the length limit cut off; lower is better."
     ),
     "length_ratio": Definition(
-        "length ratio", "", "Length of the translations over that of the references; best at 1.",
+        "length ratio", "", "Length of the translations over that of the references; best at 1."
     ),
-}  # fmt: skip
+}
 
 BOUNDS: dict[str, tuple[float, float]] = {  # values that a metric cannot leave
     "accuracy": (0.0, 1.0),
@@ -238,8 +234,11 @@ def define(column: str) -> Definition:
     stem, _, suffix = column.rpartition("_")
     if suffix == "drop" and stem in METRICS:  # of single heads
         known = METRICS[stem]
-        return Definition(f"drop of {known.title} without the head", known.unit,
-                          "How much worse the metric is with this head alone removed.")  # fmt: skip
+        return Definition(
+            f"drop of {known.title} without the head",
+            known.unit,
+            "How much worse the metric is with this head alone removed.",
+        )
     if stem and suffix in _EVIDENCE:
         title, unit, text = _EVIDENCE[suffix]
         return Definition(f"{define(stem).title}: {title}", unit, text)
@@ -255,8 +254,9 @@ def _syntactic(label: str) -> Definition:
     """`syntactic:det:dependent-head`: the relation, and which of its two words looks at the other."""
     _, relation, way = [*label.split(":"), "", ""][:3]
     start, _, end = way.partition("-")
-    return Definition(f"{relation}, {start} to {end}".rstrip(", "), "",
-                      f"The {start} of a {relation} relation looks at its {end}.")  # fmt: skip
+    return Definition(
+        f"{relation}, {start} to {end}".rstrip(", "), "", f"The {start} of a {relation} relation looks at its {end}."
+    )
 
 
 def _spaced(name: str) -> str:

@@ -56,8 +56,10 @@ def to_circuitsvis(maps: Sequence[AttentionMap], text: int | None = None) -> dic
 def _of_text(maps: Sequence[AttentionMap], text: int | None) -> list[AttentionMap]:
     shown = [m for m in maps if m.text == (maps[0].text if text is None else text)]
     if not shown:
-        raise DataError("There are no attention maps." if text is None else f"There is no map of text {text}.",
-                        "Store some: headlab dump --maps N.")  # fmt: skip
+        raise DataError(
+            "There are no attention maps." if text is None else f"There is no map of text {text}.",
+            "Store some: headlab dump --maps N.",
+        )
     return shown
 
 
@@ -114,8 +116,10 @@ def from_kv_groups(scores: pd.Series, heads: pd.DataFrame) -> pd.Series:
     places = [(kind, layer, group) for (kind, layer, _), group in heads["kv_group"].items()]
     missing = [place for place in places if place not in scores.index]
     if missing:
-        raise DataError(f"There is no score for {missing[0]} and {len(missing) - 1} others.",
-                        "The file is of a model with another shape.")  # fmt: skip
+        raise DataError(
+            f"There is no score for {missing[0]} and {len(missing) - 1} others.",
+            "The file is of a model with another shape.",
+        )
     return pd.Series(scores.loc[places].to_numpy(), index=heads.index, name=scores.name)
 
 
@@ -124,8 +128,10 @@ def write_retrieval(scores: pd.Series | pd.DataFrame, path: str | Path) -> Path:
     table = scores.to_frame() if isinstance(scores, pd.Series) else scores
     if table.index.get_level_values("kind").nunique() != 1:
         raise DataError("The JSON has no place for more than one kind of attention.", "Choose one kind first.")
-    found = {f"{layer}-{head}": [float(v) for v in row if not pd.isna(v)]
-             for (_, layer, head), row in zip(table.index, table.to_numpy(), strict=True)}  # fmt: skip
+    found = {
+        f"{layer}-{head}": [float(v) for v in row if not pd.isna(v)]
+        for (_, layer, head), row in zip(table.index, table.to_numpy(), strict=True)
+    }
     return write_atomically(path, to_json(found))
 
 
@@ -136,10 +142,13 @@ def read_retrieval(path: str | Path, kind: str = "decoder") -> pd.DataFrame:
     """
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
-        rows = [(kind, *(int(part) for part in name.split("-")), np.mean(values) if values else np.nan, len(values))
-                for name, values in found.items()]  # fmt: skip
+        rows = [
+            (kind, *(int(part) for part in name.split("-")), np.mean(values) if values else np.nan, len(values))
+            for name, values in found.items()
+        ]
         table = pd.DataFrame(rows, columns=[*HEAD_INDEX, "score_retrieval", "n"])
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise DataError(f"{path} is no file of retrieval heads: {error}",
-                        'Expected {"layer-head": [scores]}.') from error  # fmt: skip
+        raise DataError(
+            f"{path} is no file of retrieval heads: {error}", 'Expected {"layer-head": [scores]}.'
+        ) from error
     return table.set_index(list(HEAD_INDEX)).sort_index()

@@ -31,8 +31,8 @@ from headlab.report.figures import (
 from headlab.report.figures.by_layer import MASSES
 from headlab.report.figures.clusters import divergences
 from headlab.report.figures.style import FORMATS
-from headlab.report.page.summary_sweep import basis
 from headlab.report.series import training_series
+from headlab.report.sweep_sentences import basis
 from headlab.runs.maps import AttentionMap
 from headlab.runs.stored_run import Run, find_runs, read_run
 from headlab.runs.tables import HEAD_INDEX, head_names, label_columns, score_columns
@@ -131,8 +131,9 @@ def _attention(run: Run) -> Iterator[Picture]:
         if len(maps) > MOST_MAPS:
             title += f": the first {MOST_MAPS} of {len(maps)} stored maps, which are of {_layers(maps)}"
         figure.suptitle(title, fontsize=8)
-        yield _picture("maps", f"attention-{side}-{text}", figure,
-                       f"Attention maps. {title}. Rows are queries, columns are keys.")  # fmt: skip
+        yield _picture(
+            "maps", f"attention-{side}-{text}", figure, f"Attention maps. {title}. Rows are queries, columns are keys."
+        )
 
 
 def _layers(maps: Iterable[AttentionMap]) -> str:
@@ -156,25 +157,38 @@ def _curves(run: Run) -> Iterator[Picture]:
         for metric in dict.fromkeys(rows["metric"]):
             stem = "-".join(["curve", str(metric), *([str(kinds), str(ablation), str(split)] if several else [])])
             title = define(str(metric)).title
-            yield _picture("curves", re.sub(r"[^\w.+-]+", "_", stem), pruning_curve(rows, str(metric)),
-                           f"{title[:1].upper()}{title[1:]} as heads are removed ({kinds}; ablation: {ablation}; "
-                           f"{basis(int(rows['n_examples'].iloc[0]), 'example')}, {split} split). Bars: 95 % "
-                           f"interval of the drop{', cut at what the metric can reach' if metric in BOUNDS else ''}. "
-                           f"Band: random orders.")  # fmt: skip
+            yield _picture(
+                "curves",
+                re.sub(r"[^\w.+-]+", "_", stem),
+                pruning_curve(rows, str(metric)),
+                f"{title[:1].upper()}{title[1:]} as heads are removed ({kinds}; ablation: {ablation}; "
+                f"{basis(int(rows['n_examples'].iloc[0]), 'example')}, {split} split). Bars: 95 % "
+                f"interval of the drop{', cut at what the metric can reach' if metric in BOUNDS else ''}. "
+                f"Band: random orders.",
+            )
 
 
 def _by_layer(heads: pd.DataFrame) -> Iterator[Picture]:
     there = {c for c in heads.columns if heads[c].notna().any()}
     if "entropy" in there:
-        yield _picture("statistics", "entropy-by-layer", entropy_by_layer(heads),
-                       "Entropy of every head by layer; lines: mean of the layer.")  # fmt: skip
+        yield _picture(
+            "statistics",
+            "entropy-by-layer",
+            entropy_by_layer(heads),
+            "Entropy of every head by layer; lines: mean of the layer.",
+        )
     if there & set(MASSES):
-        yield _picture("statistics", "mass-by-layer", mass_by_layer(heads),
-                       "Attention to the first token, separators and neighbours by layer; below, where there is one, "
-                       "the gradient score.")  # fmt: skip
+        yield _picture(
+            "statistics",
+            "mass-by-layer",
+            mass_by_layer(heads),
+            "Attention to the first token, separators and neighbours by layer; below, where there is one, "
+            "the gradient score.",
+        )
     if "first_mass" in there:
-        yield _picture("statistics", "sinks", sink_map(heads),
-                       "Attention to the first token; outlined: heads with the label sink.")  # fmt: skip
+        yield _picture(
+            "statistics", "sinks", sink_map(heads), "Attention to the first token; outlined: heads with the label sink."
+        )
 
 
 def _many_maps(run: Run) -> Iterator[Picture]:
@@ -183,28 +197,42 @@ def _many_maps(run: Run) -> Iterator[Picture]:
         first = next(item.text for item in run.maps if item.kind == kind)
         shown = [item for item in run.maps if item.kind == kind and item.text == first]
         if len({(m.layer, m.head) for m in shown}) > 1:
-            yield _picture("maps", f"model-view-{kind}", model_view(run.maps, kind=kind),
-                           f"All {len(shown)} stored maps of text {first}: {kind}, {_layers(shown)} "
-                           "(layers down, heads across).")  # fmt: skip
+            yield _picture(
+                "maps",
+                f"model-view-{kind}",
+                model_view(run.maps, kind=kind),
+                f"All {len(shown)} stored maps of text {first}: {kind}, {_layers(shown)} (layers down, heads across).",
+            )
     if len(divergences(run.maps)[0]) > 2:
-        yield _picture("maps", "clusters", cluster_map(run.maps, run.heads),
-                       "Heads with alike attention near each other: Jensen-Shannon divergence, multidimensional "
-                       "scaling.")  # fmt: skip
+        yield _picture(
+            "maps",
+            "clusters",
+            cluster_map(run.maps, run.heads),
+            "Heads with alike attention near each other: Jensen-Shannon divergence, multidimensional scaling.",
+        )
 
 
 def _paretos(run: Run) -> Iterator[Picture]:
     for metric, stem, n in _metrics(run):
         assert run.sweep is not None
-        yield _picture("curves", f"pareto-{stem}", pareto(run.sweep, metric),
-                       f"Every cut that was tested, and the front of those that no other beats; {n}.")  # fmt: skip
+        yield _picture(
+            "curves",
+            f"pareto-{stem}",
+            pareto(run.sweep, metric),
+            f"Every cut that was tested, and the front of those that no other beats; {n}.",
+        )
 
 
 def _by_kind(run: Run) -> Iterator[Picture]:
     for metric, stem, n in _metrics(run):
         assert run.sweep is not None
         if run.sweep["kinds"].nunique() > 1:
-            yield _picture("curves", f"kinds-{stem}", pruning_by_kind(run.sweep, metric),
-                           f"Each kind of attention pruned alone; {n}.")  # fmt: skip
+            yield _picture(
+                "curves",
+                f"kinds-{stem}",
+                pruning_by_kind(run.sweep, metric),
+                f"Each kind of attention pruned alone; {n}.",
+            )
 
 
 def _metrics(run: Run) -> Iterator[tuple[str, str, str]]:
@@ -223,8 +251,12 @@ def _over_training(run: Run) -> Iterator[Picture]:
         for column in (c for c in map(str, rows.columns) if c.endswith("_score") and rows[c].notna().any()):
             stem = re.sub(r"[^\w.+-]+", "_", f"training-{name}-{column}")
             if len(tables) > 1:
-                yield _picture("training", stem, heads_over_training(tables, column),
-                               f"{name}: {define(column).title} of every head over training.")  # fmt: skip
+                yield _picture(
+                    "training",
+                    stem,
+                    heads_over_training(tables, column),
+                    f"{name}: {define(column).title} of every head over training.",
+                )
 
 
 def training_pictures(runs: Iterable[Run]) -> Iterator[Picture]:
@@ -235,8 +267,12 @@ def training_pictures(runs: Iterable[Run]) -> Iterator[Picture]:
         return
     for column in (c for c in STATISTICS if all(c in heads.columns for heads in tables.values())):
         if any(heads[column].notna().any() for heads in tables.values()):
-            yield _picture("training", f"training-{column}", heads_over_training(tables, column),
-                           f"{define(column).title} of every head over training.")  # fmt: skip
+            yield _picture(
+                "training",
+                f"training-{column}",
+                heads_over_training(tables, column),
+                f"{define(column).title} of every head over training.",
+            )
 
 
 def check_formats(formats: Iterable[str]) -> list[str]:
@@ -251,8 +287,11 @@ def check_formats(formats: Iterable[str]) -> list[str]:
 def write_brief(folder: str | Path, formats: Iterable[str] = ("png", "svg")) -> list[Path]:
     """Write the figures that a command leaves into the folder's `figures/`; returns the paths."""
     folder = Path(folder)
-    return [path for picture in brief_pictures(read_run(folder, folder.name))
-            for path in save_figure(picture.figure, folder / "figures" / picture.stem, list(formats))]  # fmt: skip
+    return [
+        path
+        for picture in brief_pictures(read_run(folder, folder.name))
+        for path in save_figure(picture.figure, folder / "figures" / picture.stem, list(formats))
+    ]
 
 
 def write_figures(folders: str | Path | Iterable[str | Path], formats: Iterable[str] = ("png", "svg")) -> list[Path]:
@@ -263,5 +302,9 @@ def write_figures(folders: str | Path | Iterable[str | Path], formats: Iterable[
     given = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
     runs, formats = find_runs(given), check_formats(formats)
     places = [(run.folder, pictures(run)) for run in runs] + [(given[0], training_pictures(runs))]
-    return [path for folder, drawn in places for picture in drawn
-            for path in save_figure(picture.figure, folder / "figures" / picture.stem, formats)]  # fmt: skip
+    return [
+        path
+        for folder, drawn in places
+        for picture in drawn
+        for path in save_figure(picture.figure, folder / "figures" / picture.stem, formats)
+    ]

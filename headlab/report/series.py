@@ -53,10 +53,20 @@ def _line(name: str, strategy: str, rows: pd.DataFrame) -> dict[str, Any]:
         drops = random_band(rows.assign(value=rows["drop"]))
         counts = rows.groupby(share_removed(rows))["n_removed"].first()
         n_heads, n_orders = int(rows["n_heads"].iloc[0]), int(rows["seed"].nunique())
-        points = [{"x": share, "n_removed": int(counts[share]), "n_heads": n_heads, "value": values["mean"],
-                   "low": values["low"], "high": values["high"], "drop": drops.loc[share, "mean"],
-                   "ci_low": drops.loc[share, "low"], "ci_high": drops.loc[share, "high"]}
-                  for share, values in band.iterrows()]  # fmt: skip
+        points = [
+            {
+                "x": share,
+                "n_removed": int(counts[share]),
+                "n_heads": n_heads,
+                "value": values["mean"],
+                "low": values["low"],
+                "high": values["high"],
+                "drop": drops.loc[share, "mean"],
+                "ci_low": drops.loc[share, "low"],
+                "ci_high": drops.loc[share, "high"],
+            }
+            for share, values in band.iterrows()
+        ]
         return {"name": name, "random": strategy == "random", "orders": n_orders, "points": points}
     rows = rows.assign(share=share_removed(rows)).groupby("share", as_index=False).first()
     low, high = value_interval(rows)

@@ -53,12 +53,16 @@ class AttentionMap:
     def __post_init__(self) -> None:
         tokens = (len(self.query_tokens), len(self.key_tokens))
         if self.weights.shape != tokens:
-            raise DataError(f"A map of shape {self.weights.shape} does not fit (query, key) tokens {tokens}.",
-                            "Cut padding off both sides.")  # fmt: skip
+            raise DataError(
+                f"A map of shape {self.weights.shape} does not fit (query, key) tokens {tokens}.",
+                "Cut padding off both sides.",
+            )
         for flags, count in zip((self.query_special, self.key_special), tokens, strict=True):
             if flags is not None and len(flags) != count:
-                raise DataError(f"{len(flags)} flags of special tokens do not fit {count} tokens.",
-                                "Give one flag for each token, or none.")  # fmt: skip
+                raise DataError(
+                    f"{len(flags)} flags of special tokens do not fit {count} tokens.",
+                    "Give one flag for each token, or none.",
+                )
 
     def _repr_html_(self) -> str | None:
         return html_of(self)
@@ -92,8 +96,17 @@ def save_maps(folder: str | Path, maps: Iterable[AttentionMap]) -> list[Path]:
             name += f".{len(entries)}" if name in tensors else ""
             tensors[name] = np.stack([np.asarray(m.weights, dtype=np.float16) for m in together])[None]
             queries, keys = (sides.setdefault(side, len(sides)) for side in map(to_json, _sides(first)))
-            entries.append({"tensor": name, "kind": first.kind, "layer": first.layer, "text": first.text,
-                            "heads": [m.head for m in together], "queries": queries, "keys": keys})  # fmt: skip
+            entries.append(
+                {
+                    "tensor": name,
+                    "kind": first.kind,
+                    "layer": first.layer,
+                    "text": first.text,
+                    "heads": [m.head for m in together],
+                    "queries": queries,
+                    "keys": keys,
+                }
+            )
     listing = {"schema": 2, "axes": ["batch", "head", "query", "key"], "sides": [json.loads(s) for s in sides]}
     folder = Path(folder)
     return [
@@ -113,8 +126,10 @@ def _without_doubles(maps: list[AttentionMap]) -> list[list[AttentionMap]]:
 
 def _sides(item: AttentionMap) -> tuple[dict[str, Any], dict[str, Any]]:
     """Queries and keys as JSON has them; `special` are positions, where they are known."""
-    return (_side(item.query_tokens, item.query_special, item.query_places),
-            _side(item.key_tokens, item.key_special, item.key_places))  # fmt: skip
+    return (
+        _side(item.query_tokens, item.query_special, item.query_places),
+        _side(item.key_tokens, item.key_special, item.key_places),
+    )
 
 
 def _side(tokens: Sequence[str], special: Sequence[bool] | None, places: Places | None) -> dict[str, Any]:
@@ -148,8 +163,10 @@ def load_maps(folder: str | Path) -> Maps:
 def _read(entry: dict, weights: np.ndarray, sides: list[dict]) -> list[AttentionMap]:
     queries, keys = sides[entry["queries"]], sides[entry["keys"]]
     rest = (queries["tokens"], keys["tokens"], _flags(queries), _flags(keys), _places(queries), _places(keys))
-    return [AttentionMap(entry["kind"], entry["layer"], head, entry["text"], matrix.astype(np.float32), *rest)
-            for head, matrix in zip(entry["heads"], weights[0], strict=True)]  # fmt: skip
+    return [
+        AttentionMap(entry["kind"], entry["layer"], head, entry["text"], matrix.astype(np.float32), *rest)
+        for head, matrix in zip(entry["heads"], weights[0], strict=True)
+    ]
 
 
 def _flags(side: dict) -> list[bool] | None:
@@ -167,6 +184,16 @@ def _places(side: dict) -> Places | None:
 def _read_first_schema(entry: dict, weights: np.ndarray, _: Any) -> list[AttentionMap]:
     """A map as runs of before stored it: a tensor (query, key) for each head, with the tokens at every map."""
     sides = [{"tokens": entry[f"{side}_tokens"], "special": entry.get(f"{side}_special")} for side in ("query", "key")]
-    return [AttentionMap(entry["kind"], int(entry["layer"]), int(entry["head"]), int(entry["text"]),
-                         weights.astype(np.float32), sides[0]["tokens"], sides[1]["tokens"],
-                         _flags(sides[0]), _flags(sides[1]))]  # fmt: skip
+    return [
+        AttentionMap(
+            entry["kind"],
+            int(entry["layer"]),
+            int(entry["head"]),
+            int(entry["text"]),
+            weights.astype(np.float32),
+            sides[0]["tokens"],
+            sides[1]["tokens"],
+            _flags(sides[0]),
+            _flags(sides[1]),
+        )
+    ]

@@ -99,10 +99,13 @@ def find_runs(folders: Iterable[str | Path]) -> list[Run]:
         found = [path for path in _candidates(folder) if _has_tables(path)]
         if not found:
             if (folder / "one_head_per_layer.csv").is_file():
-                raise DataError(f"{folder} holds a table of layers with one head, which a report does not draw.",
-                                "Leave it out, and open one_head_per_layer.csv itself.")  # fmt: skip
-            raise DataError(f"{folder} holds no tables of a run.",
-                            "Run headlab dump or headlab sweep with --out there first.")  # fmt: skip
+                raise DataError(
+                    f"{folder} holds a table of layers with one head, which a report does not draw.",
+                    "Leave it out, and open one_head_per_layer.csv itself.",
+                )
+            raise DataError(
+                f"{folder} holds no tables of a run.", "Run headlab dump or headlab sweep with --out there first."
+            )
         for path in found:
             places.setdefault(path.resolve(), _run_name(path, folder))
     return [read_run(path, name) for path, name in places.items()]

@@ -19,13 +19,36 @@ from headlab.base.errors import DataError, UsageError, unknown_name
 SCHEMA_VERSION = 1
 HEAD_INDEX = ("kind", "layer", "head")
 STATISTICS = (
-    "entropy", "entropy_norm", "max_weight", "first_mass", "separator_mass", "self_mass", "prev_mass", "next_mass",
-    "distance", "output_norm", "sink_logit_mass",
-)  # fmt: skip
+    "entropy",
+    "entropy_norm",
+    "max_weight",
+    "first_mass",
+    "separator_mass",
+    "self_mass",
+    "prev_mass",
+    "next_mass",
+    "distance",
+    "output_norm",
+    "sink_logit_mass",
+)
 SWEEP_COLUMNS = (
-    "strategy", "ablation", "seed", "kinds", "budget", "n_removed", "n_heads", "metric", "value", "baseline", "drop",
-    "ci_low", "ci_high", "n_examples", "split", "seconds",
-)  # fmt: skip
+    "strategy",
+    "ablation",
+    "seed",
+    "kinds",
+    "budget",
+    "n_removed",
+    "n_heads",
+    "metric",
+    "value",
+    "baseline",
+    "drop",
+    "ci_low",
+    "ci_high",
+    "n_examples",
+    "split",
+    "seconds",
+)
 # Columns that a table cannot do without; any further column is kept as it is.
 SCHEMA: dict[str, tuple[str, ...]] = {
     "heads": HEAD_INDEX,
@@ -147,8 +170,9 @@ def _check_columns(table: pd.DataFrame, name: str, what: str) -> None:
     missing = [column for column in SCHEMA[name] if column not in table.columns]
     if missing:
         there = ", ".join(str(c) for c in table.columns[:30])
-        raise DataError(f"{what} lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}.",
-                        f"It has {there}.")  # fmt: skip
+        raise DataError(
+            f"{what} lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}.", f"It has {there}."
+        )
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
@@ -205,8 +229,14 @@ def _unwritable(path: Path, error: OSError) -> UsageError:
     return UsageError(f"{path} cannot be written: {error.strerror or error}.", "Choose another folder.")
 
 
-def write_meta(folder: str | Path, signature: Mapping[str, Any], *, command: str = "", finished: bool = True,
-               notes: Mapping[str, Any] | None = None) -> Path:  # fmt: skip
+def write_meta(
+    folder: str | Path,
+    signature: Mapping[str, Any],
+    *,
+    command: str = "",
+    finished: bool = True,
+    notes: Mapping[str, Any] | None = None,
+) -> Path:
     """Write `meta.json`: the signature, the exact command, UTC time, whether the run came to its end, and notes.
 
     The signature says what the numbers are of (model, task, data, seed ...) and decides whether a run is resumed;
@@ -235,8 +265,9 @@ def read_meta(folder: str | Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or not isinstance(meta.get("signature"), dict):
         raise DataError(f"{path} was not written by headlab.", _NAME_A_RUN)
     if meta.get("schema", 0) > SCHEMA_VERSION:
-        raise DataError(f"{path} has schema {meta['schema']}, this headlab reads up to {SCHEMA_VERSION}.",
-                        "Update headlab.")  # fmt: skip
+        raise DataError(
+            f"{path} has schema {meta['schema']}, this headlab reads up to {SCHEMA_VERSION}.", "Update headlab."
+        )
     return meta
 
 
@@ -257,8 +288,9 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def open_run(folder: str | Path, signature: Mapping[str, Any], overwrite: bool = False, *,
-             command: str = "") -> Literal["new", "resume"]:  # fmt: skip
+def open_run(
+    folder: str | Path, signature: Mapping[str, Any], overwrite: bool = False, *, command: str = ""
+) -> Literal["new", "resume"]:
     """Make a folder ready for a run: "new" where it is empty, "resume" where it holds a run of this signature.
 
     With `overwrite`, the files of an earlier run are removed first (never files that headlab did not write), and
@@ -274,8 +306,10 @@ def open_run(folder: str | Path, signature: Mapping[str, Any], overwrite: bool =
         if not overwrite and not differing:
             return "resume"
         if not overwrite:
-            raise UsageError(f"{folder} holds another run; it differs in {'; '.join(differing)}.",
-                             "Choose another folder, or pass --overwrite.")  # fmt: skip
+            raise UsageError(
+                f"{folder} holds another run; it differs in {'; '.join(differing)}.",
+                "Choose another folder, or pass --overwrite.",
+            )
         clear_run(folder)
     write_meta(folder, signature, command=command, finished=False)
     return "new"
@@ -285,8 +319,9 @@ def _found_signature(folder: Path) -> dict[str, Any]:
     try:
         return read_meta(folder)["signature"]
     except DataError as error:
-        raise UsageError(f"{folder} holds files that are no run of headlab: {error.cause}",
-                         "Choose an empty or a new folder.") from error  # fmt: skip
+        raise UsageError(
+            f"{folder} holds files that are no run of headlab: {error.cause}", "Choose an empty or a new folder."
+        ) from error
 
 
 def _check_writable(folder: Path) -> None:
@@ -332,9 +367,17 @@ def _short(value: str | None, limit: int = 40) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def save(folder: str | Path, *, heads: pd.DataFrame | None = None, sweep: pd.DataFrame | None = None,
-         examples: pd.DataFrame | None = None, meta: Mapping[str, Any] | None = None, command: str = "",
-         notes: Mapping[str, Any] | None = None, format: str = "parquet") -> list[Path]:  # fmt: skip
+def save(
+    folder: str | Path,
+    *,
+    heads: pd.DataFrame | None = None,
+    sweep: pd.DataFrame | None = None,
+    examples: pd.DataFrame | None = None,
+    meta: Mapping[str, Any] | None = None,
+    command: str = "",
+    notes: Mapping[str, Any] | None = None,
+    format: str = "parquet",
+) -> list[Path]:
     """Write the tables of a run and its signature (`meta`) into a folder, each file atomically; returns the paths.
 
     Without `meta`, the signature that is there stays. Raises UsageError where the folder cannot be written.

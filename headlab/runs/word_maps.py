@@ -33,19 +33,31 @@ def word_maps(maps: Iterable[AttentionMap]) -> pd.DataFrame:
     for item in maps:
         table = word_map(item)
         query, key = (side.ravel() for side in np.indices(table.shape))
-        parts.append(pd.DataFrame({
-            "kind": item.kind, "layer": item.layer, "head": item.head, "text": item.text,
-            "query": query, "query_word": table.index.to_numpy()[query],
-            "key": key, "key_word": table.columns.to_numpy()[key], "weight": table.to_numpy().ravel(),
-        }))  # fmt: skip
+        parts.append(
+            pd.DataFrame(
+                {
+                    "kind": item.kind,
+                    "layer": item.layer,
+                    "head": item.head,
+                    "text": item.text,
+                    "query": query,
+                    "query_word": table.index.to_numpy()[query],
+                    "key": key,
+                    "key_word": table.columns.to_numpy()[key],
+                    "weight": table.to_numpy().ravel(),
+                }
+            )
+        )
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
 
 
 def _units(tokens: Sequence[str], places: Places | None) -> tuple[np.ndarray, list[str]]:
     """For each token the unit that it belongs to, a word or itself, and the names of the units in order."""
     if places is None or places.words is None:
-        raise DataError("The words of these tokens are not known, so there are no maps between words.",
-                        "They are known for texts (--text, --conllu) whose tokens the tokenizer places.")  # fmt: skip
+        raise DataError(
+            "The words of these tokens are not known, so there are no maps between words.",
+            "They are known for texts (--text, --conllu) whose tokens the tokenizer places.",
+        )
     shown = readable_tokens(tokens)
     units: dict[object, int] = {}
     names: list[str] = []

@@ -40,8 +40,10 @@ def task(name: str, model: str | Checkpoint, **options: Any) -> Task:
 
         model = open_model(model, purpose=kind.purpose, **opening)
     if not hasattr(model, "tokenizer"):
-        raise UsageError(f"A task needs the name of a model or an opened checkpoint, not {type(model).__name__}.",
-                         "Give a name, or what headlab.open_model returns.")  # fmt: skip
+        raise UsageError(
+            f"A task needs the name of a model or an opened checkpoint, not {type(model).__name__}.",
+            "Give a name, or what headlab.open_model returns.",
+        )
     return kind(model, settings)
 
 

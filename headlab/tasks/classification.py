@@ -11,8 +11,8 @@ from torch.nn import functional
 from headlab.base.errors import DataError, UsageError
 from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
-from headlab.tasks.data.labelled import labelled_examples, read_labelled
 from headlab.tasks.data.splits import limited
+from headlab.tasks.running.labelled import labelled_examples, read_labelled
 from headlab.tasks.running.task import Loaded, Task
 from headlab.tasks.running.verdict import mean_by_example, verdict
 
@@ -30,8 +30,10 @@ class Classification(Task):
     def load(self) -> Loaded:
         """Read the texts; raises DataError for a label that the classifier does not have."""
         if self.checkpoint.is_encoder_decoder:
-            raise UsageError(f"{self.checkpoint.name!r} is an encoder-decoder; classification needs a single stack.",
-                             "Use a classifier such as BERT, RoBERTa, DistilBERT or a decoder with one.")  # fmt: skip
+            raise UsageError(
+                f"{self.checkpoint.name!r} is an encoder-decoder; classification needs a single stack.",
+                "Use a classifier such as BERT, RoBERTa, DistilBERT or a decoder with one.",
+            )
         known = label_ids(self.network)
         data = read_labelled(self.options.data, self.options)
         chosen = limited(data.labels, self.options.limit)
@@ -50,8 +52,10 @@ class Classification(Task):
         output = model(**batch.inputs)
         logits = getattr(output, "logits", output)
         if not isinstance(logits, Tensor) or logits.dim() != 2:
-            raise UsageError(f"{self.checkpoint.name!r} gives no logits for a whole text.",
-                             "Name a sequence classifier, or use the task probe.")  # fmt: skip
+            raise UsageError(
+                f"{self.checkpoint.name!r} gives no logits for a whole text.",
+                "Name a sequence classifier, or use the task probe.",
+            )
         logits = mean_by_example(logits.float(), batch)
         return verdict(functional.cross_entropy(logits, batch.extra["label"], reduction="none"), logits, batch)
 
@@ -66,8 +70,10 @@ def label_ids(model: nn.Module) -> dict[str, int]:
     config = getattr(model, "config", None)
     names: Mapping[int, str] = getattr(config, "id2label", None) or {}
     if getattr(config, "problem_type", None) in ("regression", "multi_label_classification") or len(names) < 2:
-        raise UsageError("The model does not choose one label out of several.",
-                         "Name a single-label classifier, or use the task probe.")  # fmt: skip
+        raise UsageError(
+            "The model does not choose one label out of several.",
+            "Name a single-label classifier, or use the task probe.",
+        )
     return {str(name): int(number) for number, name in names.items()}
 
 
@@ -80,8 +86,10 @@ def identify(label: str, place: str, known: Mapping[str, int]) -> int:
         return folded[label.casefold()]
     if label.isdecimal() and int(label) in known.values():
         return int(label)
-    raise DataError(f"{place}: the classifier has no label {label!r}.",
-                    f"Give data with its labels: {', '.join(known)} (or 0 to {len(known) - 1}).")  # fmt: skip
+    raise DataError(
+        f"{place}: the classifier has no label {label!r}.",
+        f"Give data with its labels: {', '.join(known)} (or 0 to {len(known) - 1}).",
+    )
 
 
 TASK = Classification

@@ -14,9 +14,9 @@ from torch.nn import functional
 from headlab.base.errors import CheckpointError, DataError, UsageError
 from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
-from headlab.tasks.data.labelled import LabelledTexts, labelled_examples, read_labelled
 from headlab.tasks.data.splits import limited
 from headlab.tasks.running.evaluation import as_numbers
+from headlab.tasks.running.labelled import LabelledTexts, labelled_examples, read_labelled
 from headlab.tasks.running.rows import Example, collate, grouped
 from headlab.tasks.running.task import Loaded, Task
 from headlab.tasks.running.verdict import sum_by_example, verdict
@@ -55,13 +55,17 @@ class Probe(Task):
     def load(self) -> Loaded:
         """Read the texts to judge; raises DataError for labels that no probe can learn."""
         if self.checkpoint.is_encoder_decoder:
-            raise UsageError(f"{self.checkpoint.name!r} is an encoder-decoder; the probe reads a single stack.",
-                             "Use an encoder or a decoder (BERT, Llama, demo:minilm).")  # fmt: skip
+            raise UsageError(
+                f"{self.checkpoint.name!r} is an encoder-decoder; the probe reads a single stack.",
+                "Use an encoder or a decoder (BERT, Llama, demo:minilm).",
+            )
         data = read_labelled(self.options.data, self.options)
         self._train = None if self.options.train_data is None else read_labelled(self.options.train_data, self.options)
         if self._train is not None and self._train.sha256 == data.sha256 and self._train.labels == data.labels:
-            raise DataError(f"The probe would be fitted on the texts that it is judged on ({data.name}).",
-                            "Leave train_data out: the probe then learns from the select half alone.")  # fmt: skip
+            raise DataError(
+                f"The probe would be fitted on the texts that it is judged on ({data.name}).",
+                "Leave train_data out: the probe then learns from the select half alone.",
+            )
         self.labels = label_names(self._train or data)
         examples, counts = self._encode(data, limited(data.labels, self.options.limit))
         return Loaded(examples, data.name, data.sha256, counts)
@@ -76,13 +80,17 @@ class Probe(Task):
         count = Counter(example.label for example in training)
         scarce = [name for number, name in enumerate(self.labels) if count[number] < 2]
         if scarce:
-            raise DataError(f"The probe's training texts hold fewer than 2 of the label {scarce[0]!r}.",
-                            "Give more texts, a higher limit, or train_data.")  # fmt: skip
+            raise DataError(
+                f"The probe's training texts hold fewer than 2 of the label {scarce[0]!r}.",
+                "Give more texts, a higher limit, or train_data.",
+            )
         self.n_train = len(training)
         features = np.concatenate(list(self._features(training)))
         if not np.isfinite(features).all():
-            raise CheckpointError(f"{self.checkpoint.name!r} gives NaN features; no probe can be fitted on them.",
-                                  "Try another dtype, such as float32.")  # fmt: skip
+            raise CheckpointError(
+                f"{self.checkpoint.name!r} gives NaN features; no probe can be fitted on them.",
+                "Try another dtype, such as float32.",
+            )
         # Batches go by length, and so must the labels.
         by_length = [e for part in self._parts(training) for e in part]
         self.probe = fit(features, np.array([example.label for example in by_length]))
@@ -110,8 +118,10 @@ class Probe(Task):
 
     def _identify(self, label: str, place: str) -> int:
         if label not in self.labels:
-            raise DataError(f"{place}: the label {label!r} is not among those of the training texts.",
-                            f"They are {', '.join(self.labels)}.")  # fmt: skip
+            raise DataError(
+                f"{place}: the label {label!r} is not among those of the training texts.",
+                f"They are {', '.join(self.labels)}.",
+            )
         return self.labels.index(label)
 
     def _parts(self, examples: list[Example]) -> list[list[Example]]:
@@ -129,8 +139,10 @@ def pooled(model: nn.Module, batch: Batch) -> Tensor:
     output = model(**batch.inputs)
     hidden = getattr(output, "last_hidden_state", output)
     if not isinstance(hidden, Tensor) or hidden.dim() != 3:
-        raise UsageError("The model gives no hidden states, so there is nothing to fit a probe on.",
-                         'Open it with purpose="features".')  # fmt: skip
+        raise UsageError(
+            "The model gives no hidden states, so there is nothing to fit a probe on.",
+            'Open it with purpose="features".',
+        )
     valid = batch.source.valid
     total = sum_by_example(torch.where(valid[..., None], hidden.float(), 0.0).sum(dim=1), batch)
     return total / sum_by_example(valid.sum(dim=1, keepdim=True).float(), batch)
@@ -157,8 +169,10 @@ def label_names(data: LabelledTexts) -> list[str]:
     if len(names) < 2:
         raise DataError(f"{data.name} has the single label {names[0]!r}.", "Give texts with at least 2 labels.")
     if len(names) > max(2, len(data.labels) // 2):
-        raise DataError(f"{data.name} has {len(names)} labels in {len(data.labels)} texts.",
-                        "Check label_column; each label needs several texts.")  # fmt: skip
+        raise DataError(
+            f"{data.name} has {len(names)} labels in {len(data.labels)} texts.",
+            "Check label_column; each label needs several texts.",
+        )
     return names
 
 

@@ -84,26 +84,40 @@ class Translation(Task):
         """Read the pairs and encode them; DataError for data, UsageError for models that cannot be used."""
         options, checkpoint = self.options, self.checkpoint
         if not checkpoint.is_encoder_decoder:
-            raise UsageError(f"{checkpoint.name!r} is no encoder-decoder, and the task translation needs one.",
-                             "Use Marian, NLLB, mBART, T5, BART or demo:firefox-en-pt.")  # fmt: skip
+            raise UsageError(
+                f"{checkpoint.name!r} is no encoder-decoder, and the task translation needs one.",
+                "Use Marian, NLLB, mBART, T5, BART or demo:firefox-en-pt.",
+            )
         require_decodable(self.network, checkpoint.name, options.beams)
         data = self._data()
         self.metrics = METRICS[options.metric]
-        self.spoken = languages(checkpoint, data.pair or options.pair or pair_of_name(checkpoint.name),
-                                prefix=options.prefix, source=options.source_language,
-                                target=options.target_language)  # fmt: skip
+        self.spoken = languages(
+            checkpoint,
+            data.pair or options.pair or pair_of_name(checkpoint.name),
+            prefix=options.prefix,
+            source=options.source_language,
+            target=options.target_language,
+        )
         target = (data.pair or options.pair or pair_of_name(checkpoint.name)).partition("-")[2].lower()[:2]
         n_references = len(data.references[0])
-        self._overlap = Overlap(self.metrics, lowercase=options.lowercase, tokenize=options.tokenize, language=target,
-                                n_references=n_references)  # fmt: skip
+        self._overlap = Overlap(
+            self.metrics,
+            lowercase=options.lowercase,
+            tokenize=options.tokenize,
+            language=target,
+            n_references=n_references,
+        )
         chosen = limited([""] * len(data), options.limit)
         self.sources, self.references = data.sources, data.references
         first = [data.references[place][0] for place in chosen]
         sources = [data.sources[place] for place in chosen]
         rows, n_cut = encode(checkpoint, sources, first, self.spoken, self.max_length)
         self._pairs = dict(zip(chosen, rows, strict=True))
-        counts = {"n_cut": n_cut, "n_blank_sources": sum(not text.strip() for text in sources),
-                  "n_blank_references": sum(not text.strip() for text in first)}  # fmt: skip
+        counts = {
+            "n_cut": n_cut,
+            "n_blank_sources": sum(not text.strip() for text in sources),
+            "n_blank_references": sum(not text.strip() for text in first),
+        }
         if not any(pair.counts for pair in rows):
             raise DataError(f"{data.name} has no line with text on both sides.", "Give other files.")
         return Loaded([_example(place, self._pairs[place].source) for place in chosen], data.name, data.sha256, counts)
@@ -111,8 +125,9 @@ class Translation(Task):
     def prepare(self) -> None:
         """Bound the batches by the size of their logits."""
         self.max_tokens = token_budget(self.checkpoint)
-        self.decoding = Decoding(self.options.beams, self.options.max_new_tokens, self.max_length, self.spoken.forced,
-                                 self.spoken.start)  # fmt: skip
+        self.decoding = Decoding(
+            self.options.beams, self.options.max_new_tokens, self.max_length, self.spoken.forced, self.spoken.start
+        )
         self._kept = Translations()
         self._keeps = False
 
@@ -157,8 +172,9 @@ class Translation(Task):
     def evaluate(self, split: str = "all", progress: Progress | None = None) -> Evaluation:
         """Measure the model as it is now; DataError where no line of the split has text on both sides."""
         if not any(self._pairs[int(place)].counts for place in self.split(split)):
-            raise DataError(f"No line of the split {split!r} has text on both sides.",
-                            "Give more lines, or another split.")  # fmt: skip
+            raise DataError(
+                f"No line of the split {split!r} has text on both sides.", "Give more lines, or another split."
+            )
         return super().evaluate(split, progress)
 
     def translations(self, split: str = "all") -> pd.DataFrame:
@@ -227,8 +243,10 @@ class Translation(Task):
             return read_together(options.data, columns, options.pair or "")  # type: ignore[arg-type]
         pair = options.pair or pair_of_name(self.checkpoint.name) or "en-pt"
         if pair[:5] not in ("en-pt", "pt-en"):
-            raise DataError(f"The sentences of the package are English and Portuguese, not {pair}.",
-                            "Give --source and --reference files, or a --testset.")  # fmt: skip
+            raise DataError(
+                f"The sentences of the package are English and Portuguese, not {pair}.",
+                "Give --source and --reference files, or a --testset.",
+            )
         pairs = demo_pairs()
         sources, references = zip(*(pairs if pair.startswith("en") else [(b, a) for a, b in pairs]), strict=True)
         return Parallel(list(sources), [(text,) for text in references], f"demo:parallel/{pair}", pair)
@@ -244,11 +262,17 @@ def _check(options: TranslationOptions) -> None:
     if len(given) > 1:
         raise UsageError(f"The options {given[0]} and {given[1]} both name the data.", "Leave one out.")
     if options.metric == "nll":
-        idle = {"beams": options.beams != 1, "max_new_tokens": options.max_new_tokens is not None,
-                "lowercase": options.lowercase, "tokenize": options.tokenize is not None}  # fmt: skip
+        idle = {
+            "beams": options.beams != 1,
+            "max_new_tokens": options.max_new_tokens is not None,
+            "lowercase": options.lowercase,
+            "tokenize": options.tokenize is not None,
+        }
         for name in (name for name, given in idle.items() if given):
-            raise UsageError(f"The option {name} is about translations, and the metric nll makes none.",
-                             f"Leave out {name}, or take the metric bleu.")  # fmt: skip
+            raise UsageError(
+                f"The option {name} is about translations, and the metric nll makes none.",
+                f"Leave out {name}, or take the metric bleu.",
+            )
     options._require_range("beams", options.beams, 1)
     options._require_range("max_new_tokens", options.max_new_tokens, 1)
 

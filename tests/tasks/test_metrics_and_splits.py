@@ -78,9 +78,16 @@ def test_splits_cover_everything_once_and_keep_the_groups_in_proportion():
 
 @pytest.mark.parametrize(
     ("text", "n", "sizes"),
-    [("50:50", 7, (4, 3)), ("50:50", 5, (2, 3)), ("20:80", 10, (2, 8)), ("20%:30%", 10, (2, 3)), ("4:6", 20, (4, 6)),
-     ("0:100", 5, (0, 5)), ("50:50", 1, (0, 1))],
-)  # fmt: skip
+    [
+        ("50:50", 7, (4, 3)),
+        ("50:50", 5, (2, 3)),
+        ("20:80", 10, (2, 8)),
+        ("20%:30%", 10, (2, 3)),
+        ("4:6", 20, (4, 6)),
+        ("0:100", 5, (0, 5)),
+        ("50:50", 1, (0, 1)),
+    ],
+)
 def test_split_sizes(text, n, sizes):
     split = split_positions([""] * n, text, seed=0)
     assert (len(split["select"]), len(split["report"])) == sizes

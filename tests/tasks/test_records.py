@@ -8,8 +8,8 @@ import json
 import pytest
 
 from headlab.base.errors import DataError, UsageError
-from headlab.tasks.data.labelled import read_labelled
 from headlab.tasks.data.records import open_table
+from headlab.tasks.running.labelled import read_labelled
 from headlab.tasks.running.options import Options
 
 RECORDS = [("a good film", "1"), ('it says "no" , twice', "0"), ("émigré ☃", "1")]

@@ -48,8 +48,11 @@ def opened(family, files, **options):
 def start_of(judged) -> list[int]:
     """What the decoder is given before its first free token: start token, then a forced one."""
     config = judged.network.config
-    return [config.decoder_start_token_id] + {"nllb": [judged.spoken.forced], "mbart": [judged.spoken.forced],
-                                              "bart": [3]}.get(judged.checkpoint.name, [])  # fmt: skip
+    return [config.decoder_start_token_id] + {
+        "nllb": [judged.spoken.forced],
+        "mbart": [judged.spoken.forced],
+        "bart": [3],
+    }.get(judged.checkpoint.name, [])
 
 
 @torch.no_grad()
@@ -113,8 +116,11 @@ def test_masks_act_in_every_step_of_decoding(family, files):
         masked = judged.translations()
     model = judged.network
     for kind, layer, head in [("E", 0, 1), ("D", 0, 2), ("D", 1, 0), ("X", 0, 1), ("X", 1, 3)]:
-        stack = (model.encoder if family == "t5" else model.model.encoder) if kind == "E" else (
-            model.decoder if family == "t5" else model.model.decoder)  # fmt: skip
+        stack = (
+            (model.encoder if family == "t5" else model.model.encoder)
+            if kind == "E"
+            else (model.decoder if family == "t5" else model.model.decoder)
+        )
         if family == "t5":
             block = stack.block[layer].layer[1 if kind == "X" else 0]
             output = (block.EncDecAttention if kind == "X" else block.SelfAttention).o

@@ -135,7 +135,14 @@ def _filled(frame: str, first: str, right: str, wrong: str) -> Pair:
 PARADIGMS: dict[str, Callable[[random.Random], Pair]] = {
     make.__name__: make
     for make in (
-        subject_verb_agreement, agreement_past_attractor, determiner_noun_agreement, reflexive_gender,
-        reflexive_number, irregular_participle, negative_polarity, argument_structure, existential_quantifier,
+        subject_verb_agreement,
+        agreement_past_attractor,
+        determiner_noun_agreement,
+        reflexive_gender,
+        reflexive_number,
+        irregular_participle,
+        negative_polarity,
+        argument_structure,
+        existential_quantifier,
     )
-}  # fmt: skip
+}

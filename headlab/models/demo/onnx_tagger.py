@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 
 SPECIAL_TOKENS = {
-    "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]",
-}  # fmt: skip
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
 MAX_TOKENS = 512
 
 

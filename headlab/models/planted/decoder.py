@@ -79,11 +79,21 @@ def planted_decoder(*, seed: int = 0, noise: float = 0.0) -> tuple[Any, Any]:
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(vocab_size=N_TOKENS, hidden_size=WIDTH, num_hidden_layers=len(LAYERS), intermediate_size=8,
-                         num_attention_heads=N_HEADS, num_key_value_heads=N_GROUPS, head_dim=HEAD_WIDTH,
-                         max_position_embeddings=LENGTH, pad_token_id=0, bos_token_id=None, eos_token_id=2,
-                         rope_parameters={"rope_type": "default", "rope_theta": THETA},
-                         tie_word_embeddings=False)  # fmt: skip
+    config = LlamaConfig(
+        vocab_size=N_TOKENS,
+        hidden_size=WIDTH,
+        num_hidden_layers=len(LAYERS),
+        intermediate_size=8,
+        num_attention_heads=N_HEADS,
+        num_key_value_heads=N_GROUPS,
+        head_dim=HEAD_WIDTH,
+        max_position_embeddings=LENGTH,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=2,
+        rope_parameters={"rope_type": "default", "rope_theta": THETA},
+        tie_word_embeddings=False,
+    )
     with torch.random.fork_rng(devices=[]):
         model = LlamaForCausalLM(config).eval()
     draw = np.random.default_rng([seed, 1])

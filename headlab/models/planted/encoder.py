@@ -17,8 +17,20 @@ from headlab.models.planted.language import CLASSES, DETERMINERS, LENGTH, NOUNS,
 
 SHARP = 12.0  # nats between what a head looks at and all the rest
 IMPOSTOR = 0.45  # mass on the previous token, just below every threshold
-HEADS = ("previous-token", "next-token", "self", "separator", "sink", "broad", "block", "duplicate-token", "syntactic",
-         "impostor", "dead", "noise")  # fmt: skip
+HEADS = (
+    "previous-token",
+    "next-token",
+    "self",
+    "separator",
+    "sink",
+    "broad",
+    "block",
+    "duplicate-token",
+    "syntactic",
+    "impostor",
+    "dead",
+    "noise",
+)
 N_LAYERS, N_HEADS = 3, 4
 N_TOKENS = len(vocabulary("encoder"))
 KEYS = LENGTH + N_TOKENS  # what a key says: its position, then its token; the width of a head
@@ -79,9 +91,17 @@ def planted_encoder(*, seed: int = 0, noise: float = 0.0) -> tuple[Any, Any]:
     """
     from transformers import BertConfig, BertModel
 
-    config = BertConfig(vocab_size=N_TOKENS, hidden_size=WIDTH, num_hidden_layers=N_LAYERS, pad_token_id=0,
-                        num_attention_heads=N_HEADS, intermediate_size=8, max_position_embeddings=LENGTH,
-                        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)  # fmt: skip
+    config = BertConfig(
+        vocab_size=N_TOKENS,
+        hidden_size=WIDTH,
+        num_hidden_layers=N_LAYERS,
+        pad_token_id=0,
+        num_attention_heads=N_HEADS,
+        intermediate_size=8,
+        max_position_embeddings=LENGTH,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     with torch.random.fork_rng(devices=[]):
         model = BertModel(config).eval()
     draw = np.random.default_rng([seed, 1])

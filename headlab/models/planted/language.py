@@ -30,10 +30,15 @@ WORDS = {
     "decoder": [*SYNTAX, *f"{_ASKED} {_PLACES} {_SECRETS}".split()],
 }
 SPECIAL = {
-    "encoder": {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
-                "mask_token": "[MASK]"},
+    "encoder": {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+    },
     "decoder": {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"},
-}  # fmt: skip
+}
 
 
 def vocabulary(kind: str) -> dict[str, int]:

@@ -25,15 +25,22 @@ def planted_model(kind: str, *, seed: int = 0, noise: float = 0.0) -> Checkpoint
 
     model, tokenizer = _made(kind, seed, noise)
     return Checkpoint(
-        name=f"planted-{kind}", model=model, tokenizer=tokenizer, revision=f"seed:{seed}-noise:{noise:g}",
-        max_length=token_limit(model, tokenizer), adds=adds(tokenizer),
-    )  # fmt: skip
+        name=f"planted-{kind}",
+        model=model,
+        tokenizer=tokenizer,
+        revision=f"seed:{seed}-noise:{noise:g}",
+        max_length=token_limit(model, tokenizer),
+        adds=adds(tokenizer),
+    )
 
 
 def planted_heads(kind: str, *, seed: int = 0) -> dict[tuple[str, int, int], str]:
     """(kind, layer, head) -> what was planted there, in the order of the head table; raises as planted_model does."""
-    return {(_known(kind), layer, head): name for layer, names in enumerate(_home(kind).order(seed))
-            for head, name in enumerate(names)}  # fmt: skip
+    return {
+        (_known(kind), layer, head): name
+        for layer, names in enumerate(_home(kind).order(seed))
+        for head, name in enumerate(names)
+    }
 
 
 def write_planted(kind: str, folder: str | Path, *, seed: int = 0, noise: float = 0.0) -> Path:

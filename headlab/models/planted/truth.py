@@ -43,7 +43,7 @@ ENCODER = {
     "dead": frozenset({"broad"}),
     # One random key for each query takes nearly all: entropy .09 of the greatest, every mass about its chance level.
     "noise": frozenset(),
-}  # fmt: skip
+}
 
 DECODER = {
     "previous-token": _OFFSET | {"previous_token"},
@@ -67,21 +67,29 @@ DECODER = {
     "dead": frozenset({"broad"}),
     # As in the encoder; what it writes is a random other token.
     "noise": frozenset(),
-}  # fmt: skip
+}
 
 LABELS = {"encoder": ENCODER, "decoder": DECODER}
 
 # Labels that mean nothing on the stated input, of every head: missing, not false.
 UNDEFINED = {
-    "encoder": frozenset({
-        "rare_token",  # all 80 tokens are among the 500 most frequent ones
-        "copying", "retrieval",  # no output embedding, no text that is written
-    }),
-    "decoder": frozenset({
-        "rare_token",
-        "block", "cls", "separator", "vertical",  # one segment, no special token
-        "punctuation",  # the stated texts have none
-        "next_token",  # not visible
-        "syntactic:punct:head-dependent",  # the full stop comes last: no verb can look back at it
-    }),
-}  # fmt: skip
+    "encoder": frozenset(
+        {
+            "rare_token",  # all 80 tokens are among the 500 most frequent ones
+            "copying",
+            "retrieval",  # no output embedding, no text that is written
+        }
+    ),
+    "decoder": frozenset(
+        {
+            "rare_token",
+            "block",
+            "cls",
+            "separator",
+            "vertical",  # one segment, no special token
+            "punctuation",  # the stated texts have none
+            "next_token",  # not visible
+            "syntactic:punct:head-dependent",  # the full stop comes last: no verb can look back at it
+        }
+    ),
+}

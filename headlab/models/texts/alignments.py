@@ -30,8 +30,10 @@ def read_alignments(source: str | Path, target: str | Path, gold: str | Path) ->
     lines = {path: _lines(path) for path in (source, target, gold)}
     counts = [len(lines[path]) for path in (source, target, gold)]
     if len(set(counts)) > 1:
-        raise DataError(f"{source}, {target} and {gold} have {counts[0]}, {counts[1]} and {counts[2]} lines.",
-                        "Line n of each belongs to line n of the others.")  # fmt: skip
+        raise DataError(
+            f"{source}, {target} and {gold} have {counts[0]}, {counts[1]} and {counts[2]} lines.",
+            "Line n of each belongs to line n of the others.",
+        )
     pairs = []
     for number, (first, second, links) in enumerate(zip(*lines.values(), strict=True), 1):
         words = spaced(first.split()), spaced(second.split())
@@ -58,8 +60,10 @@ def _links(line: str, where: str, n_source: int, n_target: int) -> tuple[frozens
             raise DataError(f"{where}: {link!r} is no link.", "Links are written 0-0, possible ones 1?2 or 1p2.")
         pair = int(match[1]), int(match[3])
         if pair[0] >= n_source or pair[1] >= n_target:
-            raise DataError(f"{where}: {link!r} is beyond {n_source} and {n_target} words.",
-                            "Words are counted from 0, between blanks.")  # fmt: skip
+            raise DataError(
+                f"{where}: {link!r} is beyond {n_source} and {n_target} words.",
+                "Words are counted from 0, between blanks.",
+            )
         possible.add(pair)
         if match[2] == "-":
             sure.add(pair)

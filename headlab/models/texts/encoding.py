@@ -126,19 +126,25 @@ def text_batches(
 def _frame(checkpoint: Checkpoint, texts: Sequence[str], max_length: int | None) -> tuple[AddedTokens, int | None]:
     """The special tokens, and how many tokens of its own a piece may have (None: any number)."""
     if checkpoint.tokenizer is None:
-        raise UsageError(f"The model {checkpoint.name!r} has no tokenizer, and texts were given.",
-                         "Save its tokenizer into the folder of the model.")  # fmt: skip
+        raise UsageError(
+            f"The model {checkpoint.name!r} has no tokenizer, and texts were given.",
+            "Save its tokenizer into the folder of the model.",
+        )
     if isinstance(texts, str):
         raise UsageError("One string was given, and a list of texts is read.", "Put it into a list.")
     limit = checkpoint.max_length
     if max_length is not None and limit is not None and max_length > limit:
-        raise UsageError(f"max_length = {max_length} is beyond the {limit} tokens that the model takes.",
-                         f"Give {limit} or less; longer texts are split.")  # fmt: skip
+        raise UsageError(
+            f"max_length = {max_length} is beyond the {limit} tokens that the model takes.",
+            f"Give {limit} or less; longer texts are split.",
+        )
     longest = limit if max_length is None else max_length
     added = added_tokens(checkpoint.tokenizer)
     if longest is not None and longest < len(added) + SHORTEST:
-        raise UsageError(f"max_length = {longest} leaves no room beside {len(added)} special tokens.",
-                         f"Give at least {len(added) + SHORTEST}.")  # fmt: skip
+        raise UsageError(
+            f"max_length = {longest} leaves no room beside {len(added)} special tokens.",
+            f"Give at least {len(added) + SHORTEST}.",
+        )
     return added, None if longest is None else longest - len(added)
 
 
@@ -198,6 +204,7 @@ def _padded(rows: Sequence[list], width: int, fill: int | bool, pad_side: str) -
 def _left_positions(valid: Tensor, model: Any) -> Tensor:
     """Positions counted from a row's first real token, (batch, tokens)."""
     if "position_ids" not in inspect.signature(model.forward).parameters:
-        raise UsageError("The model takes no position_ids, so padding on the left would move its tokens.",
-                         'Use pad_side="right".')  # fmt: skip
+        raise UsageError(
+            "The model takes no position_ids, so padding on the left would move its tokens.", 'Use pad_side="right".'
+        )
     return (valid.long().cumsum(dim=1) - 1).clamp(min=0)

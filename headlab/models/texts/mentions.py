@@ -33,8 +33,9 @@ def read_mentions(path: str | Path) -> list[Document]:
         try:
             row = json.loads(line)
             words = [str(word) for word in row["words"]]
-            clusters = tuple(tuple(sorted({_head(mention, len(words)) for mention in cluster}))
-                             for cluster in row["clusters"])  # fmt: skip
+            clusters = tuple(
+                tuple(sorted({_head(mention, len(words)) for mention in cluster})) for cluster in row["clusters"]
+            )
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise DataError(f"{path}, text {number}: no words with clusters of mentions ({error}).", FORMAT) from error
         documents.append(Document(spaced(words), clusters))

@@ -15,9 +15,14 @@ if TYPE_CHECKING:
 
 
 def token_windows(
-    checkpoint: Checkpoint, texts: Sequence[str], *, length: int = 64, bos: bool = False, limit: int | None = 100,
+    checkpoint: Checkpoint,
+    texts: Sequence[str],
+    *,
+    length: int = 64,
+    bos: bool = False,
+    limit: int | None = 100,
     batch_size: int = 20,
-) -> list[Batch]:  # fmt: skip
+) -> list[Batch]:
     """Windows of exactly `length` tokens, cut from all texts one after the other without special tokens.
 
     With `bos` the first of them is the tokenizer's start token. Gu et al. 2024 (2410.10781) take 100 windows of 64.

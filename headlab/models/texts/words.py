@@ -59,8 +59,10 @@ def pieces_of(checkpoint: Checkpoint, text: WordText, *, max_length: int | None 
     """
     tokenizer = checkpoint.tokenizer
     if tokenizer is None:
-        raise UsageError(f"The model {checkpoint.name!r} has no tokenizer, and words were given.",
-                         "Save its tokenizer into the folder of the model.")  # fmt: skip
+        raise UsageError(
+            f"The model {checkpoint.name!r} has no tokenizer, and words were given.",
+            "Save its tokenizer into the folder of the model.",
+        )
     ids, words = word_of_each(tokenizer, text, "text_target" if target else "text")
     added = added_tokens(tokenizer)
     limits = [limit for limit in (max_length, checkpoint.max_length) if limit is not None]
@@ -141,14 +143,17 @@ def pair_batch(
     start = torch.full((len(sources), 1), decoder_start(checkpoint.model))
     first = torch.ones_like(start, dtype=torch.bool)
     shifted = Tokens(
-        torch.cat([start, target.ids[:, :-1]], 1), target.valid,
+        torch.cat([start, target.ids[:, :-1]], 1),
+        target.valid,
         torch.cat([first, target.special[:, :-1]], 1) & target.valid,
         torch.cat([~first, target.separator[:, :-1]], 1) & target.valid,
-    )  # fmt: skip
+    )
     inputs = {
-        "input_ids": source.ids, "attention_mask": source.valid.long(),
-        "decoder_input_ids": shifted.ids, "decoder_attention_mask": shifted.valid.long(),
-    }  # fmt: skip
+        "input_ids": source.ids,
+        "attention_mask": source.valid.long(),
+        "decoder_input_ids": shifted.ids,
+        "decoder_attention_mask": shifted.valid.long(),
+    }
     kinds = extra.setdefault("word_kinds", ("cross",))
     extra |= {"query_words": key_words if "encoder" in kinds else query_words, "key_words": key_words}
     return Batch(inputs, source, shifted, tuple(examples), extra)

@@ -92,8 +92,16 @@ def _draw(axes: Axes, weights: np.ndarray, norm: Normalize) -> AxesImage:
     if block > 1:
         padded = np.pad(weights, ((0, -n_queries % block), (0, -n_keys % block)))
         weights = padded.reshape(padded.shape[0] // block, block, -1, block).max(axis=(1, 3))
-        axes.text(0.98, 0.98, f"each cell: the largest of {block} × {block} weights", fontsize=6, color="#555555",
-                  transform=axes.transAxes, ha="right", va="top")  # fmt: skip
+        axes.text(
+            0.98,
+            0.98,
+            f"each cell: the largest of {block} × {block} weights",
+            fontsize=6,
+            color="#555555",
+            transform=axes.transAxes,
+            ha="right",
+            va="top",
+        )
     extent = (-0.5, weights.shape[1] * block - 0.5, weights.shape[0] * block - 0.5, -0.5)
     return axes.imshow(weights, norm=norm, cmap="Blues", interpolation="none", extent=extent)
 

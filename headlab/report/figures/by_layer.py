@@ -29,9 +29,12 @@ def entropy_by_layer(heads: pd.DataFrame, *, column: str = "entropy", ax: Axes |
 
 @styled
 def mass_by_layer(
-    heads: pd.DataFrame, columns: Sequence[str] | None = None, *, score: str | None = "score_gradient",
+    heads: pd.DataFrame,
+    columns: Sequence[str] | None = None,
+    *,
+    score: str | None = "score_gradient",
     ax: Axes | Sequence[Axes] | None = None,
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Draw the attention to the first token, separators and neighbours by layer (Clark's figure 2).
 
     Where the table has the column `score`, a second panel shows it by layer: whether that attention matters to the

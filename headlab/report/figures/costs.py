@@ -38,8 +38,10 @@ def cost_bars(costs: pd.DataFrame, *, ax: Axes | Sequence[Axes] | None = None) -
     for panel, column in zip(axes, columns, strict=True):
         values = costs[column].to_numpy(dtype=float)
         bars = panel.barh(np.arange(len(values)), values, color=[COLOURS[0], *[COLOURS[5]] * (len(values) - 1)])
-        shares = [short_count(value) + (f" ({100 * value / values[0]:.0f} %)" if i and values[0] else "")
-                  for i, value in enumerate(values)]  # fmt: skip
+        shares = [
+            short_count(value) + (f" ({100 * value / values[0]:.0f} %)" if i and values[0] else "")
+            for i, value in enumerate(values)
+        ]
         panel.bar_label(bars, shares, padding=2, fontsize=6)
         panel.set_yticks(np.arange(len(values)), [str(name) for name in costs.index])
         panel.invert_yaxis()

@@ -49,8 +49,14 @@ def pruning_curve(sweep: pd.DataFrame, metric: str | None = None, *, ax: Axes | 
     axes = new_figure(TWO_COLUMNS if beside else ONE_COLUMN, 2.6).subplots() if ax is None else ax
     baselines = rows["baseline"].dropna().unique()
     for baseline in baselines:
-        axes.axhline(baseline, color="black", linewidth=0.8, linestyle=(0, (4, 3)), gid="baseline",
-                     label="all heads" if baseline == baselines[0] else None)  # fmt: skip
+        axes.axhline(
+            baseline,
+            color="black",
+            linewidth=0.8,
+            linestyle=(0, (4, 3)),
+            gid="baseline",
+            label="all heads" if baseline == baselines[0] else None,
+        )
     for i, (name, strategy, group) in enumerate(lines):
         if strategy == "random":
             _draw_random(axes, name, group)
@@ -105,8 +111,18 @@ def _draw_order(axes: Axes, name: str, rows: pd.DataFrame, i: int) -> None:
         low, high = value_interval(rows)
     lengths = np.clip(np.nan_to_num(np.stack([rows["value"] - low, high - rows["value"]])), 0, None)
     colour, marker = _COLOURS[i % len(_COLOURS)], MARKERS[i % len(MARKERS)]
-    axes.errorbar(rows["share"], rows["value"], yerr=lengths, color=colour, linewidth=1.4, marker=marker,
-                  markersize=3.5, elinewidth=0.8, capsize=1.8, label=name)  # fmt: skip
+    axes.errorbar(
+        rows["share"],
+        rows["value"],
+        yerr=lengths,
+        color=colour,
+        linewidth=1.4,
+        marker=marker,
+        markersize=3.5,
+        elinewidth=0.8,
+        capsize=1.8,
+        label=name,
+    )
 
 
 def is_control(rows: pd.DataFrame) -> bool:

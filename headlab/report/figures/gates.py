@@ -29,8 +29,9 @@ def gate_histogram(gates: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     axes = new_figure(ONE_COLUMN, 2.4).subplots() if ax is None else ax
     for i, (level, part) in enumerate(rows.groupby("level")):
         share = np.histogram(part["p_open"], BINS)[0] / len(part)
-        axes.stairs(100 * share, BINS, color=COLOURS[i % len(COLOURS)], linewidth=1.3, label=f"{level:g}",
-                    gid=str(level))  # fmt: skip
+        axes.stairs(
+            100 * share, BINS, color=COLOURS[i % len(COLOURS)], linewidth=1.3, label=f"{level:g}", gid=str(level)
+        )
     axes.set_xlim(0, 1)
     axes.set_xlabel("P(open)")
     axes.set_ylabel("gates (%)")

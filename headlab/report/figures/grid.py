@@ -46,13 +46,17 @@ def as_matrix(values: pd.Series) -> np.ma.MaskedArray:
 
 def panels(heads: pd.DataFrame, ax: Axes | Sequence[Axes] | None, extra: float) -> tuple[Figure, list[Axes]]:
     """One Axes for each kind, side by side or, of unlike depth, stacked; `extra` inches are for the legend below."""
-    sizes = [(rows.index.get_level_values("layer").max() + 1, rows.index.get_level_values("head").max() + 1)
-             for _, rows in by_kind(heads)]  # fmt: skip
+    sizes = [
+        (rows.index.get_level_values("layer").max() + 1, rows.index.get_level_values("head").max() + 1)
+        for _, rows in by_kind(heads)
+    ]
     if ax is not None:
         given = [ax] if isinstance(ax, Axes) else list(ax)
         if len(given) != len(sizes):
-            raise UsageError(f"{len(given)} axes were given for {len(sizes)} kinds of attention.",
-                             "Pass one Axes for each kind, or none.")  # fmt: skip
+            raise UsageError(
+                f"{len(given)} axes were given for {len(sizes)} kinds of attention.",
+                "Pass one Axes for each kind, or none.",
+            )
         return figure_of(given[0]), given
     depths, widths = zip(*sizes, strict=True)
     stacked = len(set(depths)) > 1  # side by side, cells of different depth would differ in height
@@ -90,8 +94,18 @@ def ticks(count: int, most: int) -> np.ndarray:
 
 def hatch(axes: Axes, layer: int, head: int) -> None:
     """Mark a head whose value is undefined, so that it differs from a low value and from no head."""
-    axes.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, facecolor=PALE, edgecolor="#B0B0B0", hatch="////",
-                             linewidth=0, gid="undefined"))  # fmt: skip
+    axes.add_patch(
+        Rectangle(
+            (head - 0.5, layer - 0.5),
+            1,
+            1,
+            facecolor=PALE,
+            edgecolor="#B0B0B0",
+            hatch="////",
+            linewidth=0,
+            gid="undefined",
+        )
+    )
 
 
 def write_in_cell(axes: Axes, layer: int, head: int, text: str, *, size: float, colour: str) -> None:

@@ -60,5 +60,11 @@ def _line(axes: Axes, rows: pd.DataFrame, name: str, i: int) -> None:
     if not shares.duplicated().any():
         low, high = value_interval(rows)
         ordered = shares.sort_values().index
-        axes.fill_between(shares[ordered], low[ordered].astype(float), high[ordered].astype(float), color=colour,
-                          alpha=0.15, linewidth=0)  # fmt: skip
+        axes.fill_between(
+            shares[ordered],
+            low[ordered].astype(float),
+            high[ordered].astype(float),
+            color=colour,
+            alpha=0.15,
+            linewidth=0,
+        )

@@ -41,8 +41,10 @@ _KNOWN = {
 }
 # Labels that say less than others that a head may carry with them: they never come first beside those.
 MOST_MARKS = 6  # letters in one cell, in two lines
-_NOTE = "Letters: labels of a head, main one first.\nColour: main label, the furthest above its threshold,\n" \
-        "special ones before general ones."  # fmt: skip
+_NOTE = (
+    "Letters: labels of a head, main one first.\nColour: main label, the furthest above its threshold,\n"
+    "special ones before general ones."
+)
 _GENERAL = ("positional", "positional_argmax", "local", "vertical", "block", "mixed")
 
 
@@ -110,8 +112,16 @@ def legend_keys(labels: Sequence[str]) -> Mapping[str, tuple[str, str]]:
 
 def _cell(axes: Axes, layer: int, head: int, carried: Sequence[str], keys: Mapping, marked: bool) -> None:
     colour = keys[carried[0]][1] if carried else PALE
-    axes.add_patch(Rectangle((head - 0.46, layer - 0.46), 0.92, 0.92, facecolor=colour, linewidth=0,
-                             gid=carried[0] if carried else "none"))  # fmt: skip
+    axes.add_patch(
+        Rectangle(
+            (head - 0.46, layer - 0.46),
+            0.92,
+            0.92,
+            facecolor=colour,
+            linewidth=0,
+            gid=carried[0] if carried else "none",
+        )
+    )
     if carried and marked:
         text = cell_text([keys[name][0] for name in carried])
         size = 6 if len(text) < 3 else 4.5 if "\n" not in text else 4
@@ -128,14 +138,27 @@ def _legend(
     figure: Figure, axes: Sequence[Axes], keys: Mapping, counts: Mapping[str, int], first: Sequence[str]
 ) -> None:
     """Every label with its letter and count, or undefined; a colour only where a cell has it."""
-    entries = [Patch(facecolor=colour if name in first else "none",
-                     label=f"{mark}  {define(name).title}: {counts.get(name, 'undefined')}")
-               for name, (mark, colour) in keys.items()]  # fmt: skip
+    entries = [
+        Patch(
+            facecolor=colour if name in first else "none",
+            label=f"{mark}  {define(name).title}: {counts.get(name, 'undefined')}",
+        )
+        for name, (mark, colour) in keys.items()
+    ]
     entries.append(Patch(facecolor=PALE, label=f"none: {first.count('none')}"))
     columns = 2 if figure.get_size_inches()[0] < 5 else 4
     if axes[0].figure is figure and figure.get_layout_engine() is not None:
-        figure.legend(handles=entries, loc="outside lower center", ncols=columns, frameon=False, handlelength=1,
-                      handleheight=1, columnspacing=1.2, title=_NOTE, title_fontsize=6)  # fmt: skip
+        figure.legend(
+            handles=entries,
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            handlelength=1,
+            handleheight=1,
+            columnspacing=1.2,
+            title=_NOTE,
+            title_fontsize=6,
+        )
     else:
         axes[-1].legend(
             handles=entries,

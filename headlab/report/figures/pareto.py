@@ -38,8 +38,16 @@ def pareto(sweep: pd.DataFrame, metric: str | None = None, *, ax: Axes | None = 
     for i, strategy in enumerate(s for s in strategies if s != "random"):
         _points(axes, rows[rows["strategy"] == strategy], strategy, _COLOURS[i % len(_COLOURS)])
     front = pareto_front(rows)
-    axes.plot(100 * front["n_removed"] / front["n_heads"], front["drop"], color="black", linewidth=1,
-              drawstyle="steps-pre", label="none does better", gid="front", zorder=1)  # fmt: skip
+    axes.plot(
+        100 * front["n_removed"] / front["n_heads"],
+        front["drop"],
+        color="black",
+        linewidth=1,
+        drawstyle="steps-pre",
+        label="none does better",
+        gid="front",
+        zorder=1,
+    )
     axes.axhline(0, color="black", linewidth=0.6, linestyle=(0, (4, 3)))
     axes.set_xlabel("heads removed (%)")
     axes.set_ylabel(f"drop in {define(metric).axis}")

@@ -28,6 +28,15 @@ def sink_map(
     if "sink" in heads.columns:
         for panel, (_, rows) in zip(panels, by_kind(heads), strict=False):
             for layer, head in rows.index[rows["sink"].fillna(False).astype(bool)]:
-                panel.add_patch(Rectangle((head - 0.45, layer - 0.45), 0.9, 0.9, fill=False, edgecolor="#D55E00",
-                                          linewidth=0.8, gid="sink"))  # fmt: skip
+                panel.add_patch(
+                    Rectangle(
+                        (head - 0.45, layer - 0.45),
+                        0.9,
+                        0.9,
+                        fill=False,
+                        edgecolor="#D55E00",
+                        linewidth=0.8,
+                        gid="sink",
+                    )
+                )
     return figure

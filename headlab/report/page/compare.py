@@ -44,8 +44,14 @@ def _pair(left: Run, right: Run) -> Pair:
     assert left.heads is not None and right.heads is not None
     shared = left.heads.index.intersection(right.heads.index, sort=False)
     ours, theirs = left.heads.loc[shared], right.heads.loc[shared]
-    return Pair(left, right, len(shared), correlations(ours, theirs), label_changes(ours, theirs),
-                tuple(shared_labels(ours, theirs)))  # fmt: skip
+    return Pair(
+        left,
+        right,
+        len(shared),
+        correlations(ours, theirs),
+        label_changes(ours, theirs),
+        tuple(shared_labels(ours, theirs)),
+    )
 
 
 def correlations(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:

@@ -71,9 +71,14 @@ def render(runs: Sequence[Run], *, embedded: bool = False) -> str:
     pairs = compare_runs(runs)
     page = {"palettes": palettes(), "pairs": compare_payload(pairs, runs), "steps": [run.step for run in runs]}
     return environment.get_template("page.html").render(
-        runs=views, embedded=embedded, comparison=_comparison(runs, pairs), page=page, policy=web.policy(),
-        style=Markup(web.style()), script=Markup(web.script()),
-    )  # fmt: skip
+        runs=views,
+        embedded=embedded,
+        comparison=_comparison(runs, pairs),
+        page=page,
+        policy=web.policy(),
+        style=Markup(web.style()),
+        script=Markup(web.script()),
+    )
 
 
 def _comparison(runs: Sequence[Run], pairs: Sequence[Pair]) -> dict[str, Any] | None:

@@ -47,15 +47,23 @@ def heads_payload(heads: pd.DataFrame) -> dict[str, Any]:
         "heads": columns_of(heads.reset_index()),
         "names": head_names(heads.index),
         "numeric": [c for c in numeric if c not in {"n_queries", "kv_group"}],
-        "labels": [{"name": label, "title": define(label).title, "text": define(label).text, "mark": keys[label][0],
-                    "colour": keys[label][1], "dark": is_dark(keys[label][1]),
-                    "defined": bool(heads[label].notna().any())}
-                   for label in labels],
+        "labels": [
+            {
+                "name": label,
+                "title": define(label).title,
+                "text": define(label).text,
+                "mark": keys[label][0],
+                "colour": keys[label][1],
+                "dark": is_dark(keys[label][1]),
+                "defined": bool(heads[label].notna().any()),
+            }
+            for label in labels
+        ],
         "marks": ["" if not found else cell_text([keys[label][0] for label in found]) for found in main],
         "carried": [None if found is None else [labels.index(label) for label in found] for found in main],
         "definitions": {str(c): list(define(str(c))) for c in heads.columns},
         "agreement": records(score_agreement(heads)),
-    }  # fmt: skip
+    }
 
 
 def training_payload(training: pd.DataFrame) -> list[dict[str, Any]]:
@@ -69,8 +77,16 @@ def training_payload(training: pd.DataFrame) -> list[dict[str, Any]]:
         values = {column: [[plain(v) for v in frame[column].tolist()] for frame in frames] for column in numeric}
         heads = columns_of(first.index.to_frame(index=False))
         titles = {column: define(column).title for column in numeric}
-        series.append({"name": name, "steps": steps, "names": head_names(first.index), "heads": heads,
-                       "values": values, "titles": titles})  # fmt: skip
+        series.append(
+            {
+                "name": name,
+                "steps": steps,
+                "names": head_names(first.index),
+                "heads": heads,
+                "values": values,
+                "titles": titles,
+            }
+        )
     return series
 
 
@@ -89,12 +105,23 @@ def maps_payload(maps: Sequence[AttentionMap], heads: pd.DataFrame | None, budge
     for item, name, stored in zip(maps, names, packed, strict=False):
         text = (item.text, tuple(item.query_tokens), tuple(item.key_tokens))
         place = texts.setdefault(text, len(texts))
-        entries.append({"name": name, "row": rows.get((item.kind, item.layer, item.head), -1), "text": place,
-                        "shape": list(stored.shape), "bits": stored.bits, "floor": stored.floor,
-                        "data": stored.data})  # fmt: skip
+        entries.append(
+            {
+                "name": name,
+                "row": rows.get((item.kind, item.layer, item.head), -1),
+                "text": place,
+                "shape": list(stored.shape),
+                "bits": stored.bits,
+                "floor": stored.floor,
+                "data": stored.data,
+            }
+        )
     first = {texts[key]: m for m in reversed(maps) if (key := _text_key(m)) in texts}
-    return {"maps": entries, "texts": [_text(first[i]) for i in range(len(texts))],
-            "left_out": len(maps) - len(packed)}, spent  # fmt: skip
+    return {
+        "maps": entries,
+        "texts": [_text(first[i]) for i in range(len(texts))],
+        "left_out": len(maps) - len(packed),
+    }, spent
 
 
 def _text_key(item: AttentionMap) -> tuple:

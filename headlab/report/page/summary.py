@@ -8,8 +8,8 @@ import pandas as pd
 
 from headlab.report.definitions import define
 from headlab.report.page.compare import Pair
-from headlab.report.page.summary_sweep import about_sweep, number, small_sample
 from headlab.report.series import training_series
+from headlab.report.sweep_sentences import about_sweep, number, small_sample
 from headlab.runs.stored_run import Run
 from headlab.runs.tables import head_names, label_columns
 
@@ -118,8 +118,10 @@ def _about_certainty(heads: pd.DataFrame, carried: Mapping[str, pd.Series], n_te
             sure += int((mask & (low > threshold)).sum())
     if total:
         over = "texts" if n_texts is None else f"{n_texts} text{'s' if n_texts != 1 else ''}"
-        yield (f"{sure} of these {total} labels hold with their whole 95 % interval above the threshold (bootstrap "
-               f"over {over}).")  # fmt: skip
+        yield (
+            f"{sure} of these {total} labels hold with their whole 95 % interval above the threshold (bootstrap "
+            f"over {over})."
+        )
         if n_texts is not None:
             yield from small_sample(n_texts, "text", "the intervals of the labels")
 

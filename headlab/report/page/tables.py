@@ -45,8 +45,9 @@ def _head_tables(heads: pd.DataFrame) -> list[dict[str, Any]]:
     return tables
 
 
-def _table(title: str, table: pd.DataFrame, meanings: Mapping[Any, Any], *, like: bool = True,
-           source: str = "heads") -> dict[str, Any]:  # fmt: skip
+def _table(
+    title: str, table: pd.DataFrame, meanings: Mapping[Any, Any], *, like: bool = True, source: str = "heads"
+) -> dict[str, Any]:
     """One table for the template; `like` says that the numbers of a column are of one kind, and get equal decimals."""
     columns = [str(column) for column in table.columns]
     return {

@@ -8,8 +8,23 @@ import hashlib
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("dom", "colours", "filters", "weights", "headmap", "detail", "matrix", "lines", "viewer", "curves", "tables",
-           "walker", "compare", "training", "start")  # fmt: skip
+SCRIPTS = (
+    "dom",
+    "colours",
+    "filters",
+    "weights",
+    "headmap",
+    "detail",
+    "matrix",
+    "lines",
+    "viewer",
+    "curves",
+    "tables",
+    "walker",
+    "compare",
+    "training",
+    "start",
+)
 
 
 @functools.cache
@@ -27,8 +42,10 @@ def style() -> str:
 
 def policy() -> str:
     """A content security policy under which this script and this style run, and nothing is ever loaded."""
-    return (f"default-src 'none'; img-src data:; style-src '{_hash(style())}'; script-src '{_hash(script())}'; "
-            "base-uri 'none'; form-action 'none'")  # fmt: skip
+    return (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style())}'; script-src '{_hash(script())}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _hash(text: str) -> str:

@@ -53,8 +53,10 @@ def languages(
     if target and source is None and language_id(tokenizer, f">>{target}<<") is not None:
         return Languages(f">>{target}<< {prefix or ''}", None, target, None)  # Marian with several target languages
     if source or target:
-        raise UsageError(f"{checkpoint.name!r} has no tokens for languages, and {source or target!r} was given.",
-                         "Leave source_language and target_language out: the model translates one pair.")  # fmt: skip
+        raise UsageError(
+            f"{checkpoint.name!r} has no tokens for languages, and {source or target!r} was given.",
+            "Leave source_language and target_language out: the model translates one pair.",
+        )
     if prefix is None:
         prefix = _trained_prefix(checkpoint.model, first, second)
     return Languages(prefix)
@@ -73,15 +75,19 @@ def _code(checkpoint: Checkpoint, wanted: str, side: str) -> str:
     """A code that the tokenizer knows: as given, or the only one that begins with it (`en` for `en_XX`)."""
     tokenizer, option = checkpoint.tokenizer, f"{side}_language"
     if not wanted:
-        raise UsageError(f"{checkpoint.name!r} marks languages with tokens, and no {side} language was given.",
-                         f"Give pair (en-de), or {option} (such as {_examples(tokenizer)}).")  # fmt: skip
+        raise UsageError(
+            f"{checkpoint.name!r} marks languages with tokens, and no {side} language was given.",
+            f"Give pair (en-de), or {option} (such as {_examples(tokenizer)}).",
+        )
     if language_id(tokenizer, wanted) is not None:
         return wanted
     known = [token for token in _special(tokenizer) if token.startswith(f"{wanted}_")]
     if len(known) == 1:
         return known[0]
-    raise UsageError(f"{checkpoint.name!r} has no token for the {side} language {wanted!r}.",
-                     f"Give {option} as the model writes it (such as {_examples(tokenizer)}).")  # fmt: skip
+    raise UsageError(
+        f"{checkpoint.name!r} has no token for the {side} language {wanted!r}.",
+        f"Give {option} as the model writes it (such as {_examples(tokenizer)}).",
+    )
 
 
 def _special(tokenizer: Any) -> list[str]:

@@ -109,8 +109,10 @@ def _column_of_tsv(
     chosen = place if header is None else header
     for number, cells in enumerate(rows, start=1):
         if len(cells) != len(first) or chosen >= len(cells):
-            raise DataError(f"{path} line {number} has {len(cells)} columns; the first line has {len(first)}.",
-                            "Put one tab between the texts of a line.")  # fmt: skip
+            raise DataError(
+                f"{path} line {number} has {len(cells)} columns; the first line has {len(first)}.",
+                "Put one tab between the texts of a line.",
+            )
     return [cells[chosen] for cells in rows[start:]]
 
 
@@ -128,6 +130,8 @@ def read_testset(name: str, pair: str) -> Parallel:
         paths = [utils.get_source_file(name, pair), *utils.get_reference_files(name, pair)]
         columns = [read_lines(path, None, (), "") for path in paths]
     except (Exception, SystemExit) as error:  # sacrebleu lets errors of urllib and tarfile pass, and exits on some
-        raise DataError(f"sacrebleu cannot download {name} {pair}: {error}.",
-                        "Connect to the network once, or give --source and --reference files.") from error  # fmt: skip
+        raise DataError(
+            f"sacrebleu cannot download {name} {pair}: {error}.",
+            "Connect to the network once, or give --source and --reference files.",
+        ) from error
     return Parallel(columns[0], list(zip(*columns[1:], strict=True)), f"sacrebleu:{name}/{pair}", pair)

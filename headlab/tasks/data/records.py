@@ -37,14 +37,18 @@ class Table:
         if wanted is not None:
             if wanted in self.columns:
                 return wanted
-            raise DataError(f"There is no column {wanted!r} in {self.places[0].rsplit(' line ', 1)[0]}.",
-                            f"Its columns are {_listed(self.columns)}; choose the {noun} with {option}.")  # fmt: skip
+            raise DataError(
+                f"There is no column {wanted!r} in {self.places[0].rsplit(' line ', 1)[0]}.",
+                f"Its columns are {_listed(self.columns)}; choose the {noun} with {option}.",
+            )
         lower = {name.lower(): name for name in reversed(self.columns)}
         for name in known:
             if name in lower:
                 return lower[name]
-        raise DataError(f"No column of {self.places[0].rsplit(' line ', 1)[0]} is recognised as the {noun}.",
-                        f"Its columns are {_listed(self.columns)}; choose one with {option}.")  # fmt: skip
+        raise DataError(
+            f"No column of {self.places[0].rsplit(' line ', 1)[0]} is recognised as the {noun}.",
+            f"Its columns are {_listed(self.columns)}; choose one with {option}.",
+        )
 
 
 def files(source: Source) -> list[Path]:
@@ -80,8 +84,10 @@ def read_text(path: Path) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{str(path)!r} is not UTF-8: line {line} holds the byte 0x{data[error.start]:02x}.",
-                        "Convert it to UTF-8, for instance with iconv.") from error  # fmt: skip
+        raise DataError(
+            f"{str(path)!r} is not UTF-8: line {line} holds the byte 0x{data[error.start]:02x}.",
+            "Convert it to UTF-8, for instance with iconv.",
+        ) from error
     if not text.strip():
         raise DataError(f"{str(path)!r} is empty.", "Give a file with text in it.")
     return text
@@ -178,8 +184,10 @@ def _read_separated(path: Path, text: str, separator: str, named: Sequence[str])
         raise DataError(f"{str(path)!r} holds a header and nothing else.", "Give a file with at least one record.")
     for number, cells in body:
         if len(cells) != len(columns):
-            raise DataError(f"{path} line {number} has {len(cells)} columns, not {len(columns)} as the lines before.",
-                            "Correct the line, or quote what holds a separator (CSV).")  # fmt: skip
+            raise DataError(
+                f"{path} line {number} has {len(cells)} columns, not {len(columns)} as the lines before.",
+                "Correct the line, or quote what holds a separator (CSV).",
+            )
     rows: list[dict[str, object]] = [dict(zip(columns, cells, strict=True)) for _, cells in body]
     return Table(tuple(columns), rows, [f"{path} line {number}" for number, _ in body])
 

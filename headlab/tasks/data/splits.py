@@ -49,8 +49,10 @@ def parse_split(text: str, n_examples: int) -> tuple[int, int]:
         select = round(n_examples * first / 100)
         return select, min(n_examples - select, round(n_examples * second / 100 + 1e-9))
     if first + second > n_examples:
-        raise DataError(f"The split {text!r} needs {first + second} examples and there are {n_examples}.",
-                        "Give more data, a higher limit, or a smaller split.")  # fmt: skip
+        raise DataError(
+            f"The split {text!r} needs {first + second} examples and there are {n_examples}.",
+            "Give more data, a higher limit, or a smaller split.",
+        )
     return first, second
 
 

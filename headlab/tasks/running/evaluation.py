@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import nn
 
 from headlab.models.state import evaluating
+from headlab.models.texts.batch import Batch
 
-if TYPE_CHECKING:
-    from headlab.tasks.running.task import Task
+
+class Evaluable(Protocol):
+    """What an evaluation needs of a task."""
+
+    metrics: tuple[str, ...]
+
+    @property
+    def network(self) -> nn.Module: ...
+    def split(self, name: str) -> np.ndarray: ...
+    def batches(self, split: str) -> Iterable[Batch]: ...
+    def statistics(self, model: nn.Module, batch: Batch) -> dict[str, torch.Tensor]: ...
+    def signature(self) -> dict[str, Any]: ...
+
 
 Progress = Callable[[int, int], None]  # (examples done, examples in all)
 
@@ -39,7 +52,7 @@ class Evaluation:
     __repr__ = __str__
 
 
-def evaluate(task: Task, split: str, progress: Progress | None) -> Evaluation:
+def evaluate(task: Evaluable, split: str, progress: Progress | None) -> Evaluation:
     """Run the task's model as it is, masks included, and leave its training flags as they were."""
     from headlab.metrics import metric
 

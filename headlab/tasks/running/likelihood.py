@@ -80,8 +80,10 @@ def forward_logits(model: nn.Module, inputs: Any) -> Tensor:
     output = model(**given)
     logits = getattr(output, "logits", output[0] if isinstance(output, tuple) else output)
     if not isinstance(logits, Tensor) or logits.dim() != 3:
-        raise UsageError("The model gives no logits for each token, so it is no language model.",
-                         "Name a causal language model (GPT-2, Llama, demo:smollm2).")  # fmt: skip
+        raise UsageError(
+            "The model gives no logits for each token, so it is no language model.",
+            "Name a causal language model (GPT-2, Llama, demo:smollm2).",
+        )
     return logits
 
 

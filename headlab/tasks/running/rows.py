@@ -121,8 +121,9 @@ def collate(examples: Sequence[Example], checkpoint: Checkpoint, *, pad_side: st
 
 def _left_positions(valid: torch.Tensor, model: torch.nn.Module) -> torch.Tensor:
     if "position_ids" not in inspect.signature(model.forward).parameters:
-        raise UsageError("The model takes no position_ids, so padding on the left would move its tokens.",
-                         'Use pad_side="right".')  # fmt: skip
+        raise UsageError(
+            "The model takes no position_ids, so padding on the left would move its tokens.", 'Use pad_side="right".'
+        )
     return (valid.long().cumsum(dim=1) - 1).clamp(min=0)
 
 

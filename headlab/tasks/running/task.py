@@ -51,8 +51,10 @@ class Task:
         self.checkpoint = checkpoint
         self.options = self.read_options(given) if options is None else options
         if checkpoint.tokenizer is None:
-            raise UsageError(f"The model {checkpoint.name!r} has no tokenizer, and the task {self.name!r} reads text.",
-                             "Open a checkpoint that comes with its tokenizer.")  # fmt: skip
+            raise UsageError(
+                f"The model {checkpoint.name!r} has no tokenizer, and the task {self.name!r} reads text.",
+                "Open a checkpoint that comes with its tokenizer.",
+            )
         self.frame = added_tokens(checkpoint.tokenizer)
         self.max_length = self._token_limit()
         self._loaded = self.load()
@@ -121,8 +123,10 @@ class Task:
             raise unknown_name("split", name, NAMES)
         places = self._positions(name)
         if not len(places):
-            raise DataError(f"The split {name!r} of {self.n_examples} examples is empty (split={self.options.split}).",
-                            "Give at least 2 examples, a higher limit, or another split.")  # fmt: skip
+            raise DataError(
+                f"The split {name!r} of {self.n_examples} examples is empty (split={self.options.split}).",
+                "Give at least 2 examples, a higher limit, or another split.",
+            )
         return np.array([self._loaded.examples[place].id for place in places])
 
     def batches(self, split: str = "all", examples: Collection[int] | None = None) -> Iterator[Batch]:
@@ -180,10 +184,14 @@ class Task:
         """Tokens in a row: what the user asks for, bounded by the model's own limit."""
         asked, limit = self.options.max_length, self.checkpoint.max_length
         if asked is not None and limit is not None and asked > limit:
-            raise UsageError(f"max_length = {asked} is beyond the {limit} tokens that the model takes.",
-                             f"Give {limit} or less; longer texts are split.")  # fmt: skip
+            raise UsageError(
+                f"max_length = {asked} is beyond the {limit} tokens that the model takes.",
+                f"Give {limit} or less; longer texts are split.",
+            )
         found = limit if asked is None else asked
         if found is not None and found < len(self.frame) + 2:
-            raise UsageError(f"max_length = {found} leaves no room beside {len(self.frame)} special tokens.",
-                             f"Give at least {len(self.frame) + 2}.")  # fmt: skip
+            raise UsageError(
+                f"max_length = {found} leaves no room beside {len(self.frame)} special tokens.",
+                f"Give at least {len(self.frame) + 2}.",
+            )
         return found

@@ -45,7 +45,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "dory": {
-        "num_hidden_layers": 3, "n_input_layers": 1, "n_recurrent_layers": 1, "n_output_layers": 1,
+        "num_hidden_layers": 3,
+        "n_input_layers": 1,
+        "n_recurrent_layers": 1,
+        "n_output_layers": 1,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
     "hrm_text": {"num_hidden_layers": 1, "num_layers_per_stack": None},
@@ -78,9 +81,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "xlstm": {"qk_dim_factor": 1.0, "num_blocks": 2},
     "falcon_h1": {"mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16},
     # A vision tower that needs timm; texts do not reach it.
-    "gemma3n": {
-        "stand_ins": {"vision_config": ("siglip_vision_model", _TOWER)}
-    },
+    "gemma3n": {"stand_ins": {"vision_config": ("siglip_vision_model", _TOWER)}},
     # Models composed of two others.
     "encoder-decoder": {"parts": {"encoder": "bert", "decoder": "bert"}},
-}  # fmt: skip
+}

@@ -73,7 +73,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"(max_)?.*position_embeddings|.*max_.*positions|n_positions|n_ctx|max_seq_len|model_max_length", _at_most(128)),
     (r"block_size|.*block_size|context_length", _at_most(4)),
     (r"state_size|.*d_state|ssm_state_size", _at_most(8)),
-)  # fmt: skip
+)
 _COMPILED = tuple((re.compile(pattern), rule) for pattern, rule in RULES)
 _WIDTH = re.compile(r".*(dim|dims|size|width|units|channels|features|d_model|n_embd|embed|d_ssm).*")
 _NO_WIDTH = re.compile(r".*(patch|image|kernel|frame|stride|pool|group_size|crop|batch|beam|ngram|tile|merge).*")

@@ -93,7 +93,7 @@ def finetune(options: argparse.Namespace) -> None:
 
 def labels_of(path: str) -> list[str]:
     """The labels in a file, sorted, read the way the task reads them."""
-    from headlab.tasks.data.labelled import read_labelled
+    from headlab.tasks.running.labelled import read_labelled
     from headlab.tasks.running.options import Options
 
     return sorted(set(read_labelled(path, Options()).labels))

@@ -31,9 +31,13 @@ class _Running:
     def keep(self, rows: Tensor) -> _Running:
         """Only these rows."""
         return _Running(
-            self.sentence[rows], self.limit[rows], self.mask[rows], [(k[rows], v[rows]) for k, v in self.memory],
-            [cell[rows] for cell in self.cells], self.last[rows],
-        )  # fmt: skip
+            self.sentence[rows],
+            self.limit[rows],
+            self.mask[rows],
+            [(k[rows], v[rows]) for k, v in self.memory],
+            [cell[rows] for cell in self.cells],
+            self.last[rows],
+        )
 
 
 def greedy(

@@ -17,10 +17,16 @@ from headlab.models.folders import file_sha256
 
 # What the file must say of itself for the module here to be the same model.
 EXPECTED = {
-    "type": "transformer", "dec-cell": "ssru", "transformer-decoder-autoreg": "rnn", "tied-embeddings-all": "true",
-    "transformer-preprocess": "", "transformer-postprocess": "dan", "transformer-ffn-activation": "relu",
-    "transformer-ffn-depth": "2", "transformer-train-position-embeddings": "false",
-}  # fmt: skip
+    "type": "transformer",
+    "dec-cell": "ssru",
+    "transformer-decoder-autoreg": "rnn",
+    "tied-embeddings-all": "true",
+    "transformer-preprocess": "",
+    "transformer-postprocess": "dan",
+    "transformer-ffn-activation": "relu",
+    "transformer-ffn-depth": "2",
+    "transformer-train-position-embeddings": "false",
+}
 
 
 def open_student(
@@ -77,8 +83,10 @@ def load_student(weights: Path) -> FirefoxStudent:
 def _config(path: Path, file: MarianFile) -> StudentConfig:
     for key, value in EXPECTED.items():
         if file.settings.get(key) != value:
-            raise CheckpointError(f"{path.name} has {key}: {file.settings.get(key)!r}, and {value!r} is read.",
-                                  "Only Marian's `tiny` students with SSRU decoders can be opened.")  # fmt: skip
+            raise CheckpointError(
+                f"{path.name} has {key}: {file.settings.get(key)!r}, and {value!r} is read.",
+                "Only Marian's `tiny` students with SSRU decoders can be opened.",
+            )
     table, inner = file.arrays.get("Wemb"), file.arrays.get("encoder_l1_ffn_W1")
     heads = file.settings.get("transformer-heads", "")
     if table is None or inner is None or table.ndim != 2 or inner.ndim != 2:
@@ -150,11 +158,15 @@ def student_tokenizer(path: Path, config: StudentConfig) -> Any:
             tokenizer_file=str(path), eos_token="</s>", unk_token="<unk>", pad_token="</s>"
         )
     except Exception as error:  # the tokenizers library raises bare Exception
-        raise CheckpointError(f"{path.name} is no tokenizer: {str(error).splitlines()[0]}.",
-                              "Install the package or copy it again.") from error  # fmt: skip
+        raise CheckpointError(
+            f"{path.name} is no tokenizer: {str(error).splitlines()[0]}.", "Install the package or copy it again."
+        ) from error
     if tokenizer.vocab_size != config.vocab_size or tokenizer.eos_token_id != config.eos_token_id:
-        raise CheckpointError(f"{path.name} belongs to another model: it has {tokenizer.vocab_size} tokens, the model "
-                              f"has {config.vocab_size}.", "Install the package or copy it again.")  # fmt: skip
+        raise CheckpointError(
+            f"{path.name} belongs to another model: it has {tokenizer.vocab_size} tokens, the model "
+            f"has {config.vocab_size}.",
+            "Install the package or copy it again.",
+        )
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", config.eos_token_id)]
     )

@@ -20,8 +20,10 @@ def about_sweep(sweep: pd.DataFrame) -> Iterator[str]:
             continue  # counts of what never happened, such as empty outputs
         baseline, n = rows["baseline"].iloc[0], rows["n_examples"].iloc[0]
         where = f" of {kinds} attention" if sweep["kinds"].nunique() > 1 else ""
-        yield (f"With all heads, {define(str(metric)).title} is {number(baseline)} on the {_examples(n)} of the "
-               f"{split} split; removed heads{where} are replaced by {_replacement(str(ablation))}.")  # fmt: skip
+        yield (
+            f"With all heads, {define(str(metric)).title} is {number(baseline)} on the {_examples(n)} of the "
+            f"{split} split; removed heads{where} are replaced by {_replacement(str(ablation))}."
+        )
         for strategy in dict.fromkeys(rows["strategy"]):
             if strategy != "random":
                 yield _about_order(str(metric), str(strategy), rows)
@@ -32,8 +34,10 @@ def about_sweep(sweep: pd.DataFrame) -> Iterator[str]:
 def small_sample(n: int, noun: str, what: str) -> Iterator[str]:
     """A warning where intervals come from fewer than 30 examples."""
     if n < FEW:
-        yield (f"Caution: {what} come from only {n} {noun}{'s' if n != 1 else ''}; with fewer than {FEW} they are "
-               "rough, often too narrow, and may mislead.")  # fmt: skip
+        yield (
+            f"Caution: {what} come from only {n} {noun}{'s' if n != 1 else ''}; with fewer than {FEW} they are "
+            "rough, often too narrow, and may mislead."
+        )
 
 
 def basis(n: int, noun: str) -> str:
@@ -59,16 +63,22 @@ def _about_order(metric: str, strategy: str, rows: pd.DataFrame) -> str:
     worse = own[own["ci_low"] > 0]
     if len(worse):
         first = worse.iloc[0]
-        return (f"In the {strategy} order the smallest tested cut that clearly worsens {title} is {_cut(first)}: "
-                f"{_change(first)}{_compared(rows, first)}.{_improving(own, title)}")  # fmt: skip
+        return (
+            f"In the {strategy} order the smallest tested cut that clearly worsens {title} is {_cut(first)}: "
+            f"{_change(first)}{_compared(rows, first)}.{_improving(own, title)}"
+        )
     last = own.iloc[-1]
     if last["ci_high"] < 0:
-        return (f"In the {strategy} order the largest tested cut, {_cut(last)}, clearly improves {title}: "
-                f"{_change(last)}{_compared(rows, last)}. No tested cut clearly worsens it.")  # fmt: skip
+        return (
+            f"In the {strategy} order the largest tested cut, {_cut(last)}, clearly improves {title}: "
+            f"{_change(last)}{_compared(rows, last)}. No tested cut clearly worsens it."
+        )
     reach = (own["ci_low"] <= 0) & (own["ci_high"] >= 0)
     known = " (every 95 % interval of the drop reaches 0)" if reach.all() else ""
-    return (f"In the {strategy} order no tested cut, up to {_cut(last)}, clearly worsens {title}{known}; "
-            f"{_change(last)} at the last one{_compared(rows, last)}.{_improving(own, title)}")  # fmt: skip
+    return (
+        f"In the {strategy} order no tested cut, up to {_cut(last)}, clearly worsens {title}{known}; "
+        f"{_change(last)} at the last one{_compared(rows, last)}.{_improving(own, title)}"
+    )
 
 
 def _improving(own: pd.DataFrame, title: str) -> str:
@@ -107,8 +117,10 @@ def _compared(rows: pd.DataFrame, like: pd.Series) -> str:
     if mean < 0 or values.min() < 0 or float(like["drop"]) < 0:
         reached = same.loc[values.index, "value"]
         spread = f" ({number(reached.min())} to {number(reached.max())})" if len(values) > 1 else ""
-        return (f", reaching {number(float(like['value']))}, against a mean of {number(float(reached.mean()))}{spread} "
-                f"in {orders}")  # fmt: skip
+        return (
+            f", reaching {number(float(like['value']))}, against a mean of {number(float(reached.mean()))}{spread} "
+            f"in {orders}"
+        )
     spread = f" ({number(values.min())} to {number(values.max())})" if len(values) > 1 else ""
     return f", against {number(mean)}{spread} in {orders}"
 
