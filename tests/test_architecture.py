@@ -37,7 +37,7 @@ FLOORS = (
 PLUGINS = ("labels", "metrics", "scores", "tasks")
 WITHOUT_TORCH = ("base", "report", "runs")
 MOST_ARROWS = 45
-MOST_SWITCHES = 290  # falls to 0
+MOST_SWITCHES = 68  # falls to 0
 
 
 def _edges() -> list[tuple[str, str]]:
@@ -88,7 +88,6 @@ def test_every_part_stands_on_a_floor() -> None:
     assert {house.part(name) for name in house.internal()} <= set().union(*FLOORS)
 
 
-@pytest.mark.xfail(strict=False, reason="base, runs and attention still draw")
 def test_no_arrow_goes_up() -> None:
     floor = {name: number for number, names in enumerate(FLOORS) for name in names}
     crossing = [(a, b) for a, b in _edges() if house.part(a) != house.part(b)]
@@ -103,7 +102,6 @@ def test_light_parts_never_import_torch(part: str) -> None:
     assert _python(f"import sys, {modules}; print('torch' in sys.modules)") == "False"
 
 
-@pytest.mark.xfail(strict=False, reason="Heads draws itself")
 def test_attention_imports_no_plugin_and_no_report() -> None:
     imported = [b for a, b in _edges() if house.part(a) == "attention"]
     assert [module for module in imported if _is_plugin(module) or house.part(module) == "report"] == []
@@ -136,14 +134,14 @@ def test_the_public_names_exist_and_are_listed() -> None:
 
 
 def test_files_and_functions_are_short() -> None:
-    """A file is read in one sitting; a function ends within a page, docstring and signature included."""
+    """A file is read in one sitting; a function ends within a page, its docstring included."""
     lines = {name: text.count("\n") for name, text in house.sources().items()}
     assert statistics.median(lines.values()) <= 85 and max(lines.values()) <= 400
     assert [
         f"{name}.{function.name}"
         for name, tree in house.trees().items()
         for function in house.functions(tree)
-        if (function.end_lineno or 0) - function.lineno + 1 > 45
+        if (function.end_lineno or 0) - function.body[0].lineno + 1 > 45
     ] == []
 
 
