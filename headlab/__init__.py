@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headlab.base.masks import HeadId as HeadId
     from headlab.base.masks import HeadMask as HeadMask
     from headlab.base.masks import parse_heads as parse_heads
+    from headlab.commands.plugins import load_plugins as load_plugins
     from headlab.labels import load_labels as load_labels
     from headlab.models import Batch as Batch
     from headlab.models import Tokens as Tokens
@@ -44,6 +45,7 @@ _HOME = {
     "head_distances": "headlab.attention.observe.similarity",
     "key_gradients": "headlab.attention.change.key_gradients",
     "load_labels": "headlab.labels",
+    "load_plugins": "headlab.commands.plugins",
     "open_model": "headlab.models",
     "read_texts": "headlab.models.texts.encoding",
     "text_batches": "headlab.models.texts.encoding",

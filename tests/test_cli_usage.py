@@ -314,7 +314,7 @@ def test_plugin_files_are_loaded_before_anything_else(
         if path.name == "b.py":
             raise UsageError(f"{path} holds no plugin.", "Define one.")
 
-    monkeypatch.setattr(headlab, "load_plugins", load, raising=False)
+    monkeypatch.setattr("headlab.commands.plugins.load_plugins", load)
     files = ["--plugin", "a.py", "--plugin", "b.py"]
     assert run([*command, "--out", str(tmp_path / "out"), "--seed", "7", *files]) == 2
     _assert_cause_and_remedy(capsys, "b.py holds no plugin")

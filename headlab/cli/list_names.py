@@ -9,7 +9,7 @@ import typer
 
 import headlab
 from headlab.base.errors import unknown_name
-from headlab.cli.options import Json, TalkOptions
+from headlab.cli.options import Json, Plugins, TalkOptions
 from headlab.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ FITS = {
 DETAILS = ("definition", "threshold", "chance", "source", "variants", "file", "loss")
 
 
-def list_names(talk: TalkOptions, topic: Topic = None, json: Json = False) -> None:
+def list_names(talk: TalkOptions, topic: Topic = None, plugin: Plugins = None, json: Json = False) -> None:
     """Labels, scores, tasks, metrics, statistics and models that there are; all of them without an argument."""
     if topic is not None and topic not in TOPICS:
         raise unknown_name("list", topic, TOPICS)

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headlab.commands import plugins
 from headlab.commands.options import Option, Request, flag, options_of
 
 Options = dict[str, Any]  # the options of the requests it is annotated with, by name, as they were given
@@ -24,10 +25,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead
 
 def load_plugins(files: list[Path] | None) -> list[Path] | None:
     """Make the plugins in these files known before any other option is read."""
-    import headlab
-
     for file in files or ():
-        headlab.load_plugins(file)
+        plugins.load_plugins(file)
     return files
 
 

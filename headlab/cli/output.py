@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Progress on stderr: a bar on a terminal, a line for each step, nothing where `quiet`; warnings always.
+    """Progress on stderr: a bar on a terminal, a line for each stage, nothing where `quiet`; warnings always.
 
-    The functions that take a while call it as progress(done, total, what). Where there is no bar, the line of a step
-    begins with the step and ends with the seconds that it took, so that a command says at once what it does.
+    The functions that take a while call it as progress(done, total, what). Where there is no bar, the line of a stage
+    begins with the stage and ends with the seconds that it took, so that a command says at once what it does.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -37,7 +37,7 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end_step()
+        self._end_stage()
         if self._bar:
             self._bar.stop()
 
@@ -46,9 +46,9 @@ class Progress:
             description = f"{self._what}: {what}" if what else self._what
             self._bar.update(self._task, completed=done, total=total, description=description)
 
-    def step(self, what: str) -> None:
-        """Begin a step, which ends the one before."""
-        self._end_step()
+    def stage(self, what: str) -> None:
+        """Begin a stage, which ends the one before."""
+        self._end_stage()
         self._what, self._since = what, time.monotonic()
         if self._bar:
             self._task = self._bar.add_task(what, total=None)
@@ -61,7 +61,7 @@ class Progress:
         before, after = ("\n", f"{self._what}: ") if in_a_line else ("", "")
         print(f"{before}Warning: {text}\n{after}", end="", file=sys.stderr, flush=True)
 
-    def _end_step(self) -> None:
+    def _end_stage(self) -> None:
         if not self._what:
             return
         seconds = f"{time.monotonic() - self._since:.1f} s"

@@ -12,7 +12,7 @@ from headlab.base.errors import DataError, UsageError, unknown_name
 from headlab.base.progress import Progress
 from headlab.commands.options import RunRequest, check_plugin, option, read_names, read_numbers, read_path
 from headlab.commands.results_folder import results_in, written_files
-from headlab.commands.steps import Steps
+from headlab.commands.stages import Stages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,13 +153,13 @@ def run(request: DumpRequest, out: str | Path, progress: Progress | None = None)
     request.check()
     for files in request.label_files().values():
         _sha256(files)  # a file that is not there, before a model is opened
-    out, steps = Path(out), Steps(progress)
+    out, stages = Path(out), Stages(progress)
     with results_in(out):
-        steps.load_libraries()
+        stages.load_libraries()
         labels = request.load_labels()
-        steps.step(f"opening {request.model}")
+        stages.begin(f"opening {request.model}")
         texts = _texts_of_task(request) if request.task else _plain_texts(request)
-        table = _observe(request, texts, labels, out, steps)
+        table = _observe(request, texts, labels, out, stages)
     return DumpResult(table, written_files(out), texts.notes, _remarks(request, texts.checkpoint))
 
 
@@ -208,16 +208,16 @@ def _plain_texts(request: DumpRequest) -> _Texts:
     return _Texts(checkpoint, read, signature, notes, lambda example: token_places(checkpoint, encoded, texts, example))
 
 
-def _observe(request: DumpRequest, texts: _Texts, labels: list[Any], out: Path, steps: Steps) -> pd.DataFrame:
+def _observe(request: DumpRequest, texts: _Texts, labels: list[Any], out: Path, stages: Stages) -> pd.DataFrame:
     """Observe and write everything; returns the head table."""
     from headlab.attention.heads import Heads
     from headlab.report.pictures import write_brief
     from headlab.runs.tables import load_table, open_run, read_meta, save_table, table_path, write_meta
     from headlab.runs.word_maps import word_maps
 
-    steps.step("probing and proving")
+    stages.begin("probing and proving")
     heads = Heads(texts.checkpoint)
-    maps = _maps(request, heads, texts, steps)  # first, so that a head that does not exist leaves no folder behind
+    maps = _maps(request, heads, texts, stages)  # first, so that a head that does not exist leaves no folder behind
     between_words = word_maps(maps) if request.per_word else None
     signature, command = request.signature(texts.signature), request.command or request.command_line(out)
     state = open_run(out, signature, request.overwrite, command=command)
@@ -226,10 +226,10 @@ def _observe(request: DumpRequest, texts: _Texts, labels: list[Any], out: Path, 
         save_table(table, out, "heads", request.format)  # the same table, perhaps in another format now
         _write_maps(out, maps, between_words)  # the same maps, whatever became of their files
         return table
-    steps.step("observing")
-    table = heads.observe(texts.batches, labels, request.statistics or None, seed=request.seed, progress=steps)
+    stages.begin("observing")
+    table = heads.observe(texts.batches, labels, request.statistics or None, seed=request.seed, progress=stages)
     save_table(table, out, "heads", request.format)
-    steps.step("drawing")
+    stages.begin("drawing")
     _write_maps(out, maps, between_words)
     write_brief(out)
     notes = texts.notes | _lost(heads, labels) | {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
@@ -237,13 +237,13 @@ def _observe(request: DumpRequest, texts: _Texts, labels: list[Any], out: Path, 
     return table
 
 
-def _maps(request: DumpRequest, heads: Heads, texts: _Texts, steps: Steps) -> list[AttentionMap]:
+def _maps(request: DumpRequest, heads: Heads, texts: _Texts, stages: Stages) -> list[AttentionMap]:
     if not request.maps:
         return []
     from headlab.attention.observe.maps import attention_maps
     from headlab.base.masks import parse_heads
 
-    steps.step("keeping maps")
+    stages.begin("keeping maps")
     chosen = parse_heads(request.heads, heads) if request.heads else None
     return attention_maps(heads.subject, texts.batches, request.maps, request.layers or None, chosen, texts.places_of)
 

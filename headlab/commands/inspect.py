@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headlab.base.progress import Progress
 from headlab.commands.options import ModelOptions
-from headlab.commands.steps import Steps
+from headlab.commands.stages import Stages
 
 if TYPE_CHECKING:
     from headlab.attention.heads import Heads
@@ -24,13 +24,13 @@ class InspectRequest(ModelOptions):
 def run(request: InspectRequest, progress: Progress | None = None) -> dict[str, Any]:
     """Open the model and describe its heads, as plain values; raises what opening the model raises."""
     request.check()
-    steps = Steps(progress)
-    steps.load_libraries()
+    stages = Stages(progress)
+    stages.load_libraries()
     from headlab.attention.heads import Heads
 
-    steps.step(f"opening {request.model}")
+    stages.begin(f"opening {request.model}")
     checkpoint = request.open_checkpoint()
-    steps.step("probing and proving")
+    stages.begin("probing and proving")
     return describe(Heads(checkpoint))
 
 

@@ -10,7 +10,7 @@ from headlab.base.errors import DataError, UsageError
 from headlab.base.progress import Progress
 from headlab.commands.options import option, read_path
 from headlab.commands.results_folder import results_in, written_files
-from headlab.commands.steps import Steps
+from headlab.commands.stages import Stages
 from headlab.commands.sweep import TaskRequest
 
 if TYPE_CHECKING:
@@ -72,31 +72,31 @@ def run(request: SingleRequest, out: str | Path, progress: Progress | None = Non
     model raises.
     """
     request.check()
-    out, steps = Path(out), Steps(progress)
+    out, stages = Path(out), Stages(progress)
     with results_in(out):
-        steps.load_libraries()
-        steps.step(f"opening {request.model} and the task {request.task}")
+        stages.load_libraries()
+        stages.begin(f"opening {request.model} and the task {request.task}")
         task = request.open_task(split=request.split)
-        table = _measured(request, task, out, steps)
+        table = _measured(request, task, out, stages)
         correlation = _compared(table, request.compare_with, out)
         _finish(request, task, out)
     return SingleResult(table, correlation, written_files(out))
 
 
-def _measured(request: SingleRequest, task: Task, out: Path, steps: Steps) -> pd.DataFrame:
+def _measured(request: SingleRequest, task: Task, out: Path, stages: Stages) -> pd.DataFrame:
     from headlab.attention.heads import Heads
     from headlab.pruning.layerwise import one_head_per_layer, single_heads
     from headlab.runs.journal import Journal
     from headlab.runs.tables import open_run, write_atomically
 
-    steps.step("probing and proving")
+    stages.begin("probing and proving")
     heads = Heads(task.checkpoint)
     signature = request.signature(task)
     open_run(out, signature, request.overwrite, command=request.command or request.command_line(out))
-    steps.step("masks within single layers")
+    stages.begin("masks within single layers")
     measure = single_heads if request.single else one_head_per_layer
     journal = Journal(out, request.table, signature)
-    table = measure(heads, task, **request.settings(), journal=journal, progress=steps)
+    table = measure(heads, task, **request.settings(), journal=journal, progress=stages)
     write_atomically(out / f"{request.table}.csv", table.to_csv(index=False))
     return table
 

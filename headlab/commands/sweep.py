@@ -11,7 +11,7 @@ from headlab.base.errors import UsageError, unknown_name
 from headlab.base.progress import Progress
 from headlab.commands.options import RunRequest, TrainingOptions, check_plugin, option, read_names
 from headlab.commands.results_folder import results_in, written_files
-from headlab.commands.steps import Steps
+from headlab.commands.stages import Stages
 from headlab.pruning.budgets import Budget, budget_size, parse_budgets
 
 if TYPE_CHECKING:
@@ -161,29 +161,29 @@ def run(request: SweepRequest, out: str | Path, progress: Progress | None = None
     that cannot be, DataError for unusable data, and what opening the model raises.
     """
     request.check()
-    out, steps = Path(out), Steps(progress)
+    out, stages = Path(out), Stages(progress)
     with results_in(out):
-        steps.load_libraries()
-        steps.step(f"opening {request.model} and the task {request.task}")
+        stages.load_libraries()
+        stages.begin(f"opening {request.model} and the task {request.task}")
         task = request.open_task(split=request.split)
-        return _sweep(request, task, out, steps)
+        return _sweep(request, task, out, stages)
 
 
-def _sweep(request: SweepRequest, task: Task, out: Path, steps: Steps) -> SweepResult:
+def _sweep(request: SweepRequest, task: Task, out: Path, stages: Stages) -> SweepResult:
     """Scores, then the sweep, then what follows from it."""
     from headlab.attention.heads import Heads
     from headlab.pruning.sweep import sweep as sweep_heads
     from headlab.report.pictures import write_brief
     from headlab.runs.tables import open_run, save_table, write_meta
 
-    steps.step("probing and proving")
+    stages.begin("probing and proving")
     heads = Heads(task.checkpoint)
-    _check_against(request, heads, task, steps)
+    _check_against(request, heads, task, stages)
     signature, command = request.signature(task), request.command or request.command_line(out)
     state = open_run(out, signature, request.overwrite, command=command)
-    table = _head_table(request, heads, task, out, state == "resume", steps)
+    table = _head_table(request, heads, task, out, state == "resume", stages)
     save_table(table, out, "heads", request.format)
-    steps.step("removing heads")
+    stages.begin("removing heads")
     curve = sweep_heads(
         heads,
         task,
@@ -195,19 +195,19 @@ def _sweep(request: SweepRequest, task: Task, out: Path, steps: Steps) -> SweepR
         finetuning=request.finetuning(request.seed),
         compensate=request.compensate,
         run=out,
-        progress=steps,
+        progress=stages,
     )
-    curve = _with_gates(request, curve, heads, task, out, steps)
+    curve = _with_gates(request, curve, heads, task, out, stages)
     save_table(curve, out, "sweep", request.format)
     areas = _areas(request, curve, heads, task, out)
-    stability = _stability(request, heads, task, out, steps) if request.stability else None
-    steps.step("drawing")
+    stability = _stability(request, heads, task, out, stages) if request.stability else None
+    stages.begin("drawing")
     write_brief(out)
     write_meta(out, signature, command=command, notes={"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]})
-    return SweepResult(curve, table, areas, stability, written_files(out), steps.warnings)
+    return SweepResult(curve, table, areas, stability, written_files(out), stages.warnings)
 
 
-def _check_against(request: SweepRequest, heads: Heads, task: Task, steps: Steps) -> None:
+def _check_against(request: SweepRequest, heads: Heads, task: Task, stages: Stages) -> None:
     """Refuse, before anything is scored, what the model or the data cannot give; warn of cuts that remove nothing.
 
     Raises UsageError for a budget that leaves a layer too few heads and for a penalty, or a number of heads to keep,
@@ -229,11 +229,11 @@ def _check_against(request: SweepRequest, heads: Heads, task: Task, steps: Steps
             gate_family(method)(n_heads, level)
     for budget in request.cuts():
         if budget_size(budget, n_heads) == 0 and budget_size(budget, 1 << 30) > 0:
-            steps.warn(f"the budget {budget} of {n_heads} heads removes no head.")
+            stages.warn(f"the budget {budget} of {n_heads} heads removes no head.")
 
 
 def _head_table(
-    request: SweepRequest, heads: Heads, task: Task, out: Path, resumed: bool, steps: Steps
+    request: SweepRequest, heads: Heads, task: Task, out: Path, resumed: bool, stages: Stages
 ) -> pd.DataFrame:
     """Statistics, labels and scores on the select split; those that an earlier part of the run has are taken over."""
     from headlab.labels import default_labels
@@ -243,14 +243,14 @@ def _head_table(
     if resumed and table_path(out, "heads"):
         table = load_table(out, "heads")
     else:
-        steps.step("observing")
-        table = heads.observe(list(task.batches("select")), default_labels(), seed=request.seed, progress=steps)
+        stages.begin("observing")
+        table = heads.observe(list(task.batches("select")), default_labels(), seed=request.seed, progress=stages)
         save_table(table, out, "heads", request.format)
     for name in request.ordering_scores() or ["random"]:
         column, measured = f"score_{name}", request.measured(name)
         if column not in table.columns:
-            steps.step(f"scoring by {name}")
-            common = {"ablation": request.ablation, "seed": request.seed, "table": table, "progress": steps}
+            stages.begin(f"scoring by {name}")
+            common = {"ablation": request.ablation, "seed": request.seed, "table": table, "progress": stages}
             found = score(measured, heads, task, **common, **_journal(request, name, task, out))
             table[column] = found.to_numpy()
             if measured != name:  # which values are of all examples
@@ -290,7 +290,7 @@ def _order(request: SweepRequest, scores: pd.Series, heads: Heads, seed: int | N
 
 
 def _with_gates(
-    request: SweepRequest, curve: pd.DataFrame, heads: Heads, task: Task, out: Path, steps: Steps
+    request: SweepRequest, curve: pd.DataFrame, heads: Heads, task: Task, out: Path, stages: Stages
 ) -> pd.DataFrame:
     """The sweep's table with the rungs of the ladders below it; the gates themselves go into gates.csv."""
     import pandas as pd
@@ -300,16 +300,16 @@ def _with_gates(
 
     ladders = []
     for method, levels in request.levels().items():
-        steps.step(f"learning gates ({method})")
+        stages.begin(f"learning gates ({method})")
         how = Training(request.n_steps, train=request.train, per_example=True)
         common: dict[str, Any] = {"seeds": request.seeds, "seed": request.seed, "kinds": request.kinds or None}
-        ladders.append(ladder(heads, task, method, levels, training=how, run=out, progress=steps, **common))
+        ladders.append(ladder(heads, task, method, levels, training=how, run=out, progress=stages, **common))
     if not ladders:
         return curve
     for climbed in ladders:
         closed = climbed.curve[climbed.curve["n_open"] == 0].drop_duplicates(["budget", "seed"])
         for row in closed.itertuples():
-            steps.warn(f"every gate closed at {row.budget} (seed {row.seed}).")
+            stages.warn(f"every gate closed at {row.budget} (seed {row.seed}).")
     gates = pd.concat([climbed.gates for climbed in ladders], ignore_index=True)
     write_atomically(out / "gates.csv", gates.to_csv(index=False))
     return pd.concat([curve, *(climbed.curve for climbed in ladders)], ignore_index=True)
@@ -332,14 +332,14 @@ def _areas(request: SweepRequest, curve: pd.DataFrame, heads: Heads, task: Task,
     return areas
 
 
-def _stability(request: SweepRequest, heads: Heads, task: Task, out: Path, steps: Steps) -> pd.DataFrame:
+def _stability(request: SweepRequest, heads: Heads, task: Task, out: Path, stages: Stages) -> pd.DataFrame:
     """How well the ranks that each score gives on one half of the examples agree with those on the other."""
     import pandas as pd
 
     from headlab.pruning.agreement import rank_stability
     from headlab.runs.tables import write_atomically
 
-    steps.step("scoring on halves")
+    stages.begin("scoring on halves")
     common: dict[str, Any] = {"seeds": request.seeds, "seed": request.seed, "ablation": request.ablation}
     parts = [rank_stability(name, heads, task, **common) for name in request.ordering_scores()]
     stability = pd.concat(parts)

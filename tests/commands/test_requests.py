@@ -17,6 +17,21 @@ from headlab.commands import demo, dump, inspect, report, single, sweep
 from headlab.commands.options import options_of
 from headlab.runs.tables import load_table, read_meta
 
+PLUGIN = """
+import numpy as np
+from headlab.scores.score import Score, Scores
+
+class Backwards(Score):
+    name = "backwards"
+    title = "backwards"
+    text = "Earlier heads are worth more."
+    definition = "number of heads minus place of the head"
+    source = "made up"
+
+    def __call__(self, context):
+        return Scores(np.arange(len(context.heads.index), 0, -1.0))
+"""
+
 
 @pytest.fixture(scope="module")
 def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,14 +45,14 @@ class Heard:
     """A progress that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.steps: list[str] = []
+        self.stages: list[str] = []
         self.warnings: list[str] = []
 
     def __call__(self, done: int, total: int | None = None, what: str = "") -> None:
         assert done >= 0
 
-    def step(self, what: str) -> None:
-        self.steps.append(what)
+    def stage(self, what: str) -> None:
+        self.stages.append(what)
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
@@ -60,7 +75,7 @@ def test_a_dump_is_the_table_of_the_command(tiny_lm: Path, tmp_path: Path) -> No
     assert {path.name for path in result.paths} == {
         path.name for path in (tmp_path / "line").iterdir() if path.is_file()
     } | {path.name for path in (tmp_path / "line" / "figures").glob("*.png")}
-    assert [step for step in heard.steps if not step.startswith("loading")][:2] == [
+    assert [step for step in heard.stages if not step.startswith("loading")][:2] == [
         f"opening {tiny_lm}",
         "probing and proving",
     ]
@@ -174,3 +189,21 @@ def test_requests_are_light() -> None:
     code = f"import sys; from headlab.commands import {modules}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_a_score_of_ones_own_is_swept_from_a_plugin_file(
+    tiny_classifier: Path, sentences: Path, tmp_path: Path
+) -> None:
+    from headlab.scores import SCORES
+
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(PLUGIN, encoding="utf-8")
+    data = f"--task classification --data {sentences} --text-column sentence --label-column verdict"
+    options = f"--scores backwards --budgets 0,2 --seeds 1 --plugin {plugin} --quiet --out {tmp_path / 'run'}"
+    try:
+        assert of_command(f"sweep {tiny_classifier} {data} {options}") == 0
+    finally:
+        SCORES.discard("backwards")
+    scores = load_table(tmp_path / "run", "heads")["score_backwards"]
+    assert scores.tolist() == list(range(len(scores), 0, -1))
+    assert "backwards" in set(load_table(tmp_path / "run", "sweep")["strategy"])

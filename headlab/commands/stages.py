@@ -1,4 +1,4 @@
-"""What a command tells while it runs: the step it is in, how far it is, and warnings."""
+"""What a command tells while it runs: the stage it is in, how far it is, and warnings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from headlab.base.progress import Progress
 
 
-class Steps:
-    """The steps and warnings of a command, handed on to `progress`.
+class Stages:
+    """The stages and warnings of a command, handed on to `progress`.
 
-    `progress` is None, a function progress(done, total, what), or one that has step(what) and warn(text), too, as
+    `progress` is None, a function progress(done, total, what), or one that has stage(what) and warn(text), too, as
     the command line's has. Warnings are also kept, in `warnings`.
     """
 
@@ -24,10 +24,10 @@ class Steps:
         if self._progress:
             self._progress(done, total, what)
 
-    def step(self, what: str) -> None:
-        """Begin a step, which ends the one before."""
-        if hasattr(self._progress, "step"):
-            self._progress.step(what)
+    def begin(self, what: str) -> None:
+        """Begin a stage, which ends the one before."""
+        if hasattr(self._progress, "stage"):
+            self._progress.stage(what)
         else:
             self(0, None, what)
 
@@ -38,9 +38,9 @@ class Steps:
             self._progress.warn(text)
 
     def load_libraries(self) -> None:
-        """Import torch and transformers as a step of its own, since it is the first thing that takes seconds."""
+        """Import torch and transformers as a stage of its own, since it is the first thing that takes seconds."""
         heavy = ("torch", "transformers.modeling_utils")
         if not all(name in sys.modules for name in heavy):
-            self.step("loading torch and transformers")
+            self.begin("loading torch and transformers")
             for name in heavy:
                 importlib.import_module(name)
