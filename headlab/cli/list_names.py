@@ -109,7 +109,7 @@ def _facts(topic: str, registry: Registry, name: str) -> dict[str, Any]:
         fitting = ", ".join(models) or "none, it needs a model with a head of its own"
         summary = f"{registry.summary(name)} (demo models: {fitting})"
         return {"summary": summary, "models": models, "loss": LOSSES.get(name)}
-    return {"variants": _variants(name), "file": file.as_posix()}
+    return {"variants": _variants(name), "file": registry.file(name)}
 
 
 def _variants(name: str) -> str | None:
