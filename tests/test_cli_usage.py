@@ -11,6 +11,7 @@ import pytest
 
 import headlab
 from headlab.cli import run
+from headlab.commands.list import entries
 
 COMMANDS = ("inspect", "dump", "sweep", "report", "list", "demo")
 
@@ -87,24 +88,20 @@ def test_the_list_of_labels_has_definition_threshold_source_and_file(capsys: pyt
 
 
 def test_the_listed_labels_say_what_the_labels_themselves_say() -> None:
-    from headlab.cli.list_names import entries
     from headlab.labels import LABELS
 
     listed = entries("labels")
-    own = {name: label for name in LABELS.names() if (label := getattr(LABELS.load(name), "LABEL", None))}
-    assert len(own) > 15
-    for name, label in own.items():
+    assert list(listed) == LABELS.names() and len(listed) > 15
+    for name, label in LABELS.working().items():
         facts = listed[name]
-        assert (facts["definition"], facts["source"]) == (label.definition, label.source)
-        assert facts["chance"] == label.null
-        assert isinstance(facts["threshold"], str) or facts["threshold"] == label.threshold
+        assert (facts["definition"], facts["source"], facts["chance"]) == (label.definition, label.source, label.null)
+        assert facts["threshold"] == (label.threshold if label.margin is None else "chance + 0.1")
         assert (Path(headlab.__file__).parent.parent / facts["file"]).is_file()
     assert "{relation}" in listed["syntactic"]["definition"]
     assert "none of the other labels" in listed["mixed"]["definition"]
 
 
 def test_the_list_of_metrics_defines_the_loss_of_every_task(capsys: pytest.CaptureFixture) -> None:
-    from headlab.cli.list_names import entries
 
     assert set(entries("metrics")["loss"]["loss"]) == set(entries("tasks"))
     assert run(["list", "metrics"]) == 0
@@ -113,11 +110,11 @@ def test_the_list_of_metrics_defines_the_loss_of_every_task(capsys: pytest.Captu
 
 
 def test_models_and_tasks_are_listed_with_each_other(capsys: pytest.CaptureFixture) -> None:
-    from headlab.cli.list_names import FITS, entries
     from headlab.models import demo_models
 
-    assert set(FITS) == set(demo_models())
-    assert {task for tasks in FITS.values() for task in tasks} <= set(entries("tasks"))
+    fitting = {name: facts["tasks"] for name, facts in entries("models").items() if facts["tasks"] is not None}
+    assert set(fitting) == set(demo_models())
+    assert {task for tasks in fitting.values() for task in tasks} <= set(entries("tasks"))
     assert run(["list", "models"]) == 0
     assert "tasks: lm, minimal-pairs, probe" in capsys.readouterr().out
     assert run(["list", "tasks"]) == 0
@@ -137,16 +134,15 @@ def test_list_without_a_topic_prints_all_and_loads_no_torch() -> None:
 
 def test_the_listed_statistics_are_those_of_the_engine() -> None:
     from headlab.attention.observe.statistics import STATISTICS
-    from headlab.cli.list_names import entries
 
     assert set(entries("statistics")) == set(STATISTICS)
 
 
 def test_the_help_of_dump_names_the_labels_that_it_leaves_out() -> None:
-    from headlab.commands.dump import FILES_OF, LABELS_HELP
-    from headlab.labels import LABELS, default_labels
+    from headlab.commands.dump import LABELS_HELP
+    from headlab.labels import LABELS, default_labels, families
 
-    own = sorted(set(LABELS.names()) - set(default_labels()) - set(FILES_OF))
+    own = sorted(set(LABELS.names()) - set(default_labels()) - set(families()))
     assert f"({', '.join(own)})" in LABELS_HELP
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from headlab.models.texts.words import WordText
     from headlab.runs.maps import AttentionMap
 
-# Labels that read a file of their own, and the option that names it.
-FILES_OF = {"syntactic": "conllu", "coreference": "mentions", "alignment": "alignments"}
 LABELS_HELP = (
     "A,B or none. Without it all labels that read the given texts, not those with an input of their own "
     "(copying, duplicate_token, induction, retrieval), which have to be named."
@@ -77,7 +76,7 @@ class DumpRequest(RunRequest):
 
             for label in named:
                 check_plugin(LABELS, label)
-        for label, file in FILES_OF.items():
+        for label, file in self.families().items() if named else ():
             if label in named and file not in self.label_files():
                 raise UsageError(f"The label {label} reads a file, and there is no --{file}.", f"Add --{file}.")
 
@@ -97,9 +96,17 @@ class DumpRequest(RunRequest):
             first = next(iter(self.translation())).replace("_", "-")
             raise UsageError(f"--{first} belongs to the task translation.", "Add --task translation.")
 
+    def families(self) -> dict[str, str]:
+        """Labels that read a file of their own, and the option that names it, in the order of the options."""
+        from headlab.labels import families
+
+        options = [field.name for field in dataclasses.fields(self)]
+        known = {name: family.needs for name, family in families().items() if family.needs in options}
+        return dict(sorted(known.items(), key=lambda item: options.index(item[1])))
+
     def label_files(self) -> dict[str, Any]:
         """The files that labels read, by the option that names them."""
-        files = {name: getattr(self, name) for name in FILES_OF.values()}
+        files = {name: getattr(self, name) for name in self.families().values()}
         return {name: file for name, file in files.items() if file}
 
     def label_names(self) -> list[str]:
@@ -107,7 +114,7 @@ class DumpRequest(RunRequest):
         from headlab.labels import default_labels
 
         if self.labels is None:
-            return default_labels() + [label for label, file in FILES_OF.items() if file in self.label_files()]
+            return default_labels() + [label for label, file in self.families().items() if file in self.label_files()]
         return [name for name in self.labels if name != "none"]
 
     def load_labels(self) -> list[Any]:
@@ -283,9 +290,10 @@ def _remarks(request: DumpRequest, checkpoint: Checkpoint) -> list[str]:
     if request.labels is None:
         from headlab.labels import LABELS
 
+        files_of = request.families()
         left_out = sorted(set(LABELS.names()) - set(request.label_names()))
-        own = [name for name in left_out if name not in FILES_OF]
-        files = [f"{name} (--{FILES_OF[name]})" for name in left_out if name in FILES_OF]
+        own = [name for name in left_out if name not in files_of]
+        files = [f"{name} (--{files_of[name]})" for name in left_out if name in files_of]
         parts = [f"{', '.join(own)} (they bring their own input: name them with --labels)"] if own else []
         parts += [", ".join(files)] if files else []
         found += [f"Labels not computed: {'; '.join(parts)}."] if parts else []

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headlab.base.errors import UsageError
-from headlab.labels import Label, Subject
+from headlab.labels.inputs.context import InputContext
 from headlab.labels.inputs.word_pairs import Instance, as_extra, lost_words, with_offsets
+from headlab.labels.label import BEST_OFFSET, Label, LabelFamily
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from headlab.models.texts.batch import Batch
     from headlab.models.texts.words import Pieces
 
-NEEDS = "alignments"
 BATCH = 16
 # Word, each sure link, and each target word with all possible ones: the last two give the alignment error rate.
 NAMES = ("word", "sure", "possible")
@@ -37,33 +37,33 @@ class GoldAlignments:
 
         return read_alignments(self.source, self.target, self.gold)
 
-    def batches(self, subject: Subject) -> list[Batch]:
+    def batches(self, context: InputContext) -> list[Batch]:
         """Batches of pairs; nothing for a model without an encoder and a decoder."""
         from headlab.models.texts.words import pair_batch
 
-        if not getattr(subject.checkpoint, "is_encoder_decoder", False):
+        if not getattr(context.checkpoint, "is_encoder_decoder", False):
             return []
         pairs = self.pairs()
-        sources, targets = self._texts(subject, pairs)
+        sources, targets = self._texts(context, pairs)
         instances: list[Instance] = []
         for number, pair in enumerate(pairs):
             instances += _instances(number, pair, set(sources[number].words), set(targets[number].words))
         judged, _ = with_offsets(instances)
         order = sorted(range(len(pairs)), key=lambda number: len(sources[number].ids))
         groups = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-        return [pair_batch(subject.checkpoint, [sources[n] for n in group], [targets[n] for n in group], group,
+        return [pair_batch(context.checkpoint, [sources[n] for n in group], [targets[n] for n in group], group,
                            **as_extra(judged, group, NAMES)) for group in groups]  # fmt: skip
 
-    def lost(self, subject: Subject) -> dict[str, int]:
+    def lost(self, context: InputContext) -> dict[str, int]:
         """How many sentences and words of both sides the limit cut, and how many words have no piece of their own."""
-        sources, targets = self._texts(subject, self.pairs())
+        sources, targets = self._texts(context, self.pairs())
         return lost_words([*sources, *targets])
 
-    def _texts(self, subject: Subject, pairs: Sequence[AlignedPair]) -> tuple[list[Pieces], list[Pieces]]:
+    def _texts(self, context: InputContext, pairs: Sequence[AlignedPair]) -> tuple[list[Pieces], list[Pieces]]:
         from headlab.models.texts.words import pieces_of
 
-        sources = [pieces_of(subject.checkpoint, pair.source) for pair in pairs]
-        return sources, [pieces_of(subject.checkpoint, pair.target, target=True) for pair in pairs]
+        sources = [pieces_of(context.checkpoint, pair.source) for pair in pairs]
+        return sources, [pieces_of(context.checkpoint, pair.target, target=True) for pair in pairs]
 
 
 def _instances(number: int, pair: AlignedPair, sources: set[int], targets: set[int]) -> list[Instance]:
@@ -83,17 +83,26 @@ def labels(source: Sequence[str | Path], which: str = "") -> list[Label]:
         raise UsageError(f"{len(source)} files were given for alignments.", "Give three: source, target, gold links.")
     files = GoldAlignments(*(str(path) for path in source))
     files.pairs()
-    return [Label(
-        name="alignment",
-        statistic="word_pairs",
-        threshold=0.1,
-        published_chance=None,
-        margin=0.1,
-        definition="share of target words with a sure link whose largest weight, when they are predicted, is on the "
-        "pieces of a source word linked to them, 10 points above the best fixed offset; on odd sentence pairs, and the "
-        "same on the even ones; alignment_aer is the error rate of the arg max links",
-        source="alignment error rate of Och and Ney 2003; the 10 points are Voita's rule for syntax",
-        input=files,
-        pair="word",
-        beside=("sure", "possible"),
-    )]  # fmt: skip
+    return [FAMILY.member(input=files)]
+
+
+FAMILY = LabelFamily(
+    name="alignment",
+    title="alignment",
+    text="Looks at the source word that the target word is aligned to.",
+    letter="A",
+    colour="#4477AA",
+    statistic="word_pairs",
+    threshold=0.1,
+    published_chance=None,
+    chance=BEST_OFFSET,
+    margin=0.1,
+    definition="share of target words with a sure link whose largest weight, when they are predicted, is on the "
+    "pieces of a source word linked to them, 10 points above the best fixed offset; on odd sentence pairs, and the "
+    "same on the even ones; alignment_aer is the error rate of the arg max links",
+    source="alignment error rate of Och and Ney 2003; the 10 points are Voita's rule for syntax",
+    pair="word",
+    beside=("sure", "possible"),
+    needs="alignments",
+    labels=labels,
+)

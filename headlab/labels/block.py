@@ -1,6 +1,7 @@
 """Stays within the segment of the query, in texts of several segments (sentence pairs)."""
 
-from headlab.labels import Label, Pairs, Scene, segments
+from headlab.labels.label import Label
+from headlab.labels.scene import Pairs, Scene, segments
 
 
 def same_segment(scene: Scene, rows: slice):
@@ -16,6 +17,11 @@ def same_segment(scene: Scene, rows: slice):
 
 LABEL = Label(
     name="block",
+    title="block",
+    text="Stays within the segment of the query.",
+    letter="G",
+    colour="#999933",
+    general=True,
     statistic="target",
     threshold=0.9,
     published_chance=0.5,  # two segments of equal length

@@ -1,6 +1,7 @@
 """Looks at [CLS] (or another token that the tokenizer puts first); undefined where none is added."""
 
-from headlab.labels import KeyClass, Label, Scene
+from headlab.labels.label import Label
+from headlab.labels.scene import KeyClass, Scene
 
 
 def added_first(scene: Scene):
@@ -10,6 +11,10 @@ def added_first(scene: Scene):
 
 LABEL = Label(
     name="cls",
+    title="[CLS]",
+    text="Looks at the token that the tokenizer puts first.",
+    letter="C",
+    colour="#882255",
     statistic="target",
     threshold=0.6,
     published_chance=1 / 128,  # one [CLS] in 128 tokens

@@ -1,10 +1,15 @@
 """Looks at the last occurrence of its own token."""
 
-from headlab.labels import Label, OneKey
 from headlab.labels.inputs.repeated import RepeatedTokens, earlier
+from headlab.labels.label import Label
+from headlab.labels.scene import OneKey
 
 LABEL = Label(
     name="duplicate_token",
+    title="duplicate token",
+    text="Looks at the last occurrence of its own token.",
+    letter="d",
+    colour="#6699CC",
     statistic="target",
     threshold=0.3,
     published_chance=1 / 75,

@@ -1,10 +1,15 @@
 """Looks at the token after the last occurrence of its own: what came next then."""
 
-from headlab.labels import Label, OneKey
 from headlab.labels.inputs.repeated import RepeatedTokens, earlier
+from headlab.labels.label import Label
+from headlab.labels.scene import OneKey
 
 LABEL = Label(
     name="induction",
+    title="induction",
+    text="Looks at the token after the last occurrence of its own.",
+    letter="i",
+    colour="#332288",
     statistic="target",
     threshold=0.3,
     published_chance=1 / 75,  # the middle of the second copy of 50 tokens

@@ -1,9 +1,15 @@
 """Looks at its neighbourhood: the two tokens on either side and itself."""
 
-from headlab.labels import Label, Pairs, gap
+from headlab.labels.label import Label
+from headlab.labels.scene import Pairs, gap
 
 LABEL = Label(
     name="local",
+    title="local",
+    text="Looks at its neighbourhood: two tokens on either side and itself.",
+    letter="L",
+    colour="#88CCEE",
+    general=True,
     statistic="target",
     threshold=0.5,
     published_chance=5 / 128,

@@ -1,6 +1,7 @@
 """Looks at special tokens and neighbours together, where no other label of the run but broad holds."""
 
-from headlab.labels import Label, Pairs, Scene, gap
+from headlab.labels.label import Label
+from headlab.labels.scene import Pairs, Scene, gap
 
 
 def vertical_and_diagonal(scene: Scene, rows: slice):
@@ -11,6 +12,11 @@ def vertical_and_diagonal(scene: Scene, rows: slice):
 
 LABEL = Label(
     name="mixed",
+    title="mixed",
+    text="Looks at special tokens and neighbours together.",
+    letter="M",
+    colour="#DDCC77",
+    general=True,
     statistic="target",
     threshold=0.6,
     published_chance=6 / 128,
@@ -19,4 +25,5 @@ LABEL = Label(
     "of them holds",
     source="after Kovaleva et al. 2019 (1908.08593): vertical + diagonal; the threshold is ours",
     target=Pairs(vertical_and_diagonal),
+    alone_but=("broad",),
 )

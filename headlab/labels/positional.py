@@ -1,9 +1,14 @@
 """Looks at one fixed offset, whichever it is: the mean attention at the best offset, chosen on other texts."""
 
-from headlab.labels import Label
+from headlab.labels.label import Label
 
 LABEL = Label(
     name="positional",
+    title="fixed offset",
+    text="Looks at one fixed offset, whichever fits best.",
+    letter="O",
+    colour="#009E73",
+    general=True,
     statistic="offset_mass",
     threshold=0.5,
     published_chance=1 / 128,

@@ -1,9 +1,14 @@
 """Has its largest weight at one fixed offset nearly always, whatever that weight is."""
 
-from headlab.labels import Label
+from headlab.labels.label import Label
 
 LABEL = Label(
     name="positional_argmax",
+    title="fixed offset (arg max)",
+    text="Its largest weight is at one fixed offset.",
+    letter="o",
+    colour="#5FC9A8",
+    general=True,
     statistic="offset_hits",
     threshold=0.9,
     published_chance=0.0,

@@ -1,6 +1,7 @@
 """Looks at full stops and commas; undefined on texts without any, and without a tokenizer."""
 
-from headlab.labels import KeyClass, Label, Scene
+from headlab.labels.label import Label
+from headlab.labels.scene import KeyClass, Scene
 
 
 def stops_and_commas(scene: Scene):
@@ -10,6 +11,10 @@ def stops_and_commas(scene: Scene):
 
 LABEL = Label(
     name="punctuation",
+    title="punctuation",
+    text="Looks at full stops and commas.",
+    letter=",",
+    colour="#CC6677",
     statistic="target",
     threshold=0.6,
     published_chance=0.1,  # about one token in ten of English prose

@@ -1,6 +1,7 @@
 """Looks at the least frequent token of the text."""
 
-from headlab.labels import KeyClass, Label, Scene
+from headlab.labels.label import Label
+from headlab.labels.scene import KeyClass, Scene
 
 COMMON = 500
 
@@ -17,6 +18,10 @@ def rarest(scene: Scene):
 
 LABEL = Label(
     name="rare_token",
+    title="rare token",
+    text="Looks at the least frequent token of the text.",
+    letter="R",
+    colour="#661100",
     statistic="target",
     threshold=0.5,
     published_chance=0.0,

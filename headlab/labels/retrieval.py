@@ -1,10 +1,15 @@
 """Looks, while a fact from far back is being repeated, at the very token that is written next."""
 
-from headlab.labels import Label, Pairs
 from headlab.labels.inputs.needle import Haystacks, copied_from
+from headlab.labels.label import Label
+from headlab.labels.scene import Pairs
 
 LABEL = Label(
     name="retrieval",
+    title="retrieval",
+    text="Looks up a sentence hidden in a long text while the model repeats it.",
+    letter="r",
+    colour="#117733",
     statistic="target",
     threshold=0.1,
     published_chance=0.0,

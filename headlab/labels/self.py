@@ -1,9 +1,13 @@
 """Looks at itself: mean attention from a token to itself."""
 
-from headlab.labels import Label
+from headlab.labels.label import Label
 
 LABEL = Label(
     name="self",
+    title="itself",
+    text="Looks at its own position.",
+    letter="I",
+    colour="#CC79A7",
     statistic="self_mass",
     threshold=0.5,
     published_chance=1 / 128,

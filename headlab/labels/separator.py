@@ -1,9 +1,14 @@
 """Looks at separators: mean attention to [SEP] or the end-of-sentence token; undefined on texts without one."""
 
-from headlab.labels import KeyClass, Label
+from headlab.labels.label import Label
+from headlab.labels.scene import KeyClass
 
 LABEL = Label(
     name="separator",
+    title="separator",
+    text="Looks at the tokens that close a segment.",
+    letter="S",
+    colour="#D55E00",
     statistic="separator_mass",
     threshold=0.6,
     published_chance=2 / 128,  # two [SEP] in 128 tokens

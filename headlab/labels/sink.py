@@ -1,9 +1,14 @@
 """Looks at the first token whatever the query: an attention sink."""
 
-from headlab.labels import KeyClass, Label, Scene
+from headlab.labels.label import Label
+from headlab.labels.scene import KeyClass, Scene
 
 LABEL = Label(
     name="sink",
+    title="sink",
+    text="Parks its attention on the first token.",
+    letter="K",
+    colour="#E69F00",
     statistic="first_mass",
     threshold=0.3,
     published_chance=sum(1 / t for t in range(1, 65)) / 64,  # causal texts of 64 tokens: .074

@@ -9,22 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headlab.base.errors import unknown_name
-from headlab.labels import Label, Subject
+from headlab.labels.inputs.context import InputContext
 from headlab.labels.inputs.word_pairs import Instance, as_extra, lost_words, with_offsets
+from headlab.labels.label import BEST_OFFSET, Label, LabelFamily
 
 if TYPE_CHECKING:
     from headlab.models.texts.batch import Batch
     from headlab.models.texts.treebanks import Parsed
     from headlab.models.texts.words import Pieces
 
-NEEDS = "conllu"
 DIRECTIONS = ("dependent-head", "head-dependent")
 BATCH = 32
-_SOURCE = (
-    "Voita et al. 2019 (1905.09418): 10 points above the baseline; words after Clark et al. 2019 (1906.04341), whose "
-    "head-to-dependent is the arg max over the other words of what looks at the dependent, where this is the head's "
-    "own arg max, as in Voita et al."
-)
 
 
 @lru_cache(maxsize=4)
@@ -55,13 +50,13 @@ class Treebank:
         """The relations between two words of the file, most frequent first."""
         return list(_relations(self, self._changed()))
 
-    def batches(self, subject: Subject) -> list[Batch]:
+    def batches(self, context: InputContext) -> list[Batch]:
         """Batches of sentences, by length; words without a piece of their own take their relations with them."""
         from headlab.models.texts.words import word_batch
 
-        texts = self._texts(subject)
+        texts = self._texts(context)
         seen = [set(text.words) for text in texts]
-        kept = [one for one in self._instances(subject.causal)
+        kept = [one for one in self._instances(context.causal)
                 if one.word in seen[one.text] and set(one.targets) <= seen[one.text]]  # fmt: skip
         judged, _ = with_offsets(kept)
         names = sorted({f"{relation}:{way}" for relation in self.relations() for way in DIRECTIONS})
@@ -70,21 +65,21 @@ class Treebank:
             by_text.setdefault(one.text, []).append(one)
         order = sorted(by_text, key=lambda number: len(texts[number].ids))
         groups = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-        return [word_batch(subject.checkpoint, [texts[number] for number in group], group,
+        return [word_batch(context.checkpoint, [texts[number] for number in group], group,
                            **as_extra((one for number in group for one in by_text[number]), group, names),
                            first_piece=self.first_piece) for group in groups]  # fmt: skip
 
-    def lost(self, subject: Subject) -> dict[str, int]:
+    def lost(self, context: InputContext) -> dict[str, int]:
         """How many sentences and words the limit cut, and how many words have no piece of their own."""
-        return lost_words(self._texts(subject))
+        return lost_words(self._texts(context))
 
     def _changed(self) -> float:
         return Path(self.path).stat().st_mtime if Path(self.path).exists() else 0.0
 
-    def _texts(self, subject: Subject) -> list[Pieces]:
+    def _texts(self, context: InputContext) -> list[Pieces]:
         from headlab.models.texts.words import pieces_of
 
-        return [pieces_of(subject.checkpoint, each, max_length=self.max_length) for each in self.sentences()]
+        return [pieces_of(context.checkpoint, each, max_length=self.max_length) for each in self.sentences()]
 
     def _instances(self, causal: bool) -> list[Instance]:
         """Both directions of every relation; in a decoder those whose target comes before."""
@@ -119,22 +114,40 @@ def labels(source: str | Path | Treebank, which: str = "") -> list[Label]:
             relation, direction = which.removesuffix(f":{way}"), way
     if relation and relation not in relations:
         raise unknown_name("relation", relation, relations)
-    return [_label(treebank, name, way) for name in ([relation] if relation else relations)
-            for way in ([direction] if direction else DIRECTIONS)]  # fmt: skip
+    names = [relation] if relation else relations
+    ways = [direction] if direction else DIRECTIONS
+    return [FAMILY.member(f"{name}:{way}", input=treebank, pair=f"{name}:{way}") for name in names for way in ways]
 
 
-def _label(treebank: Treebank, relation: str, direction: str) -> Label:
-    looks, at = direction.split("-")
-    return Label(
-        name=f"syntactic:{relation}:{direction}",
-        statistic="word_pairs",
-        threshold=0.1,
-        published_chance=None,
-        margin=0.1,
-        definition=f"share of {relation} relations in which the {looks}'s largest weight among the other words is on "
-        f"the {at}, on sentences with odd numbers, 10 points above the best fixed offset, which was learned on those "
-        "with even numbers; and the same on the even ones",
-        source=_SOURCE,
-        input=treebank,
-        pair=f"{relation}:{direction}",
-    )
+def describe(which: str) -> dict[str, str]:
+    """What is known of `det:dependent-head` from its name: which of the two words looks at the other."""
+    relation, way = [*which.rsplit(":", 1), ""][:2] if which.endswith(DIRECTIONS) else [which, ""]
+    looks, _, at = way.partition("-")
+    if not way:
+        return {"title": relation, "text": f"Joins the two words of a {relation} relation."}
+    return {
+        "title": f"{relation}, {looks} to {at}",
+        "text": f"The {looks} of a {relation} relation looks at its {at}.",
+        "definition": FAMILY.definition.format(relation=relation, looks=looks, at=at),
+    }
+
+
+FAMILY = LabelFamily(
+    name="syntactic",
+    title="syntactic relation",
+    text="One word of a grammatical relation looks at the other.",
+    statistic="word_pairs",
+    threshold=0.1,
+    published_chance=None,
+    chance=BEST_OFFSET,
+    margin=0.1,
+    definition="share of {relation} relations in which the {looks}'s largest weight among the other words is on the "
+    "{at}, on sentences with odd numbers, 10 points above the best fixed offset, which was learned on those with even "
+    "numbers; and the same on the even ones",
+    source="Voita et al. 2019 (1905.09418): 10 points above the baseline; words after Clark et al. 2019 (1906.04341), "
+    "whose head-to-dependent is the arg max over the other words of what looks at the dependent, where this is the "
+    "head's own arg max, as in Voita et al.",
+    needs="conllu",
+    labels=labels,
+    describe=describe,
+)

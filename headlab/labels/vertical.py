@@ -1,6 +1,7 @@
 """Looks at the columns of tokens that carry no text: [CLS], [SEP], start and end tokens."""
 
-from headlab.labels import KeyClass, Label, Scene
+from headlab.labels.label import Label
+from headlab.labels.scene import KeyClass, Scene
 
 
 def added(scene: Scene):
@@ -10,6 +11,11 @@ def added(scene: Scene):
 
 LABEL = Label(
     name="vertical",
+    title="vertical",
+    text="Looks at the columns of tokens that carry no text.",
+    letter="V",
+    colour="#AA4499",
+    general=True,
     statistic="target",
     threshold=0.6,
     published_chance=3 / 128,  # [CLS] and two [SEP]

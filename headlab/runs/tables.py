@@ -14,23 +14,12 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from headlab.base import statistics
 from headlab.base.errors import DataError, UsageError, unknown_name
 
 SCHEMA_VERSION = 1
 HEAD_INDEX = ("kind", "layer", "head")
-STATISTICS = (
-    "entropy",
-    "entropy_norm",
-    "max_weight",
-    "first_mass",
-    "separator_mass",
-    "self_mass",
-    "prev_mass",
-    "next_mass",
-    "distance",
-    "output_norm",
-    "sink_logit_mass",
-)
+STATISTICS = tuple(statistics.STATISTICS)
 SWEEP_COLUMNS = (
     "strategy",
     "ablation",

@@ -12,7 +12,8 @@ from scipy import stats
 
 from headlab.attention.heads import Heads
 from headlab.attention.observe.copying import _shares
-from headlab.labels import Evidence, KeyClass, Label, default_labels, label_columns, load_label
+from headlab.labels import KeyClass, Label, default_labels, load_label
+from headlab.labels.evidence import Evidence, label_columns
 from tests.support.planted_maps import planted, weights
 from tests.support.reference import make_batch
 from tests.support.tiny_models import FIRST, SEPARATOR

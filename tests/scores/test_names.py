@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from headlab.base.errors import UsageError
-from headlab.cli.list_names import entries
+from headlab.commands.list import entries
 from headlab.scores import SCORES, make_score
 
 GOOD = {

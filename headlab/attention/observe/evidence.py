@@ -13,7 +13,8 @@ from headlab.attention.observe.plan import LabelPlan
 from headlab.attention.observe.running_sums import REPLICATES, RunningSums
 from headlab.attention.observe.statistics import MAX_OFFSET, ROW_STATISTICS, TextSums
 from headlab.attention.reach.sites import Site
-from headlab.labels import Evidence, Label
+from headlab.labels import Label
+from headlab.labels.evidence import Evidence
 
 Extra = dict[str, Any]  # further columns of a label, by suffix
 

@@ -16,8 +16,9 @@ from headlab.attention.reach.sites import Site
 from headlab.attention.subject import Subject
 from headlab.base.errors import DataError, UnsupportedModelError
 from headlab.base.progress import Progress
-from headlab.labels import Evidence, Label, confirmed, joined, label_columns
-from headlab.labels import Subject as InputContext
+from headlab.labels import Label
+from headlab.labels.evidence import Evidence, confirmed, joined, label_columns, without_company
+from headlab.labels.inputs.context import InputContext
 from headlab.models.texts.batch import Batch
 
 
@@ -78,16 +79,12 @@ class Observation:
 
 def with_labels(table: pd.DataFrame, observations: Sequence[Observation]) -> pd.DataFrame:
     """A table of statistics with the label columns of the observations of the same heads, and `labels`."""
-    names = [label.name for observation in observations for label in observation.labels]
-    if not names:
+    labels = [label for observation in observations for label in observation.labels]
+    if not labels:
         return table
     parts = [observation.label_table().set_axis(table.index) for observation in observations if observation.labels]
-    table = pd.concat([table, *parts], axis=1)
-    if "mixed" in names:  # its definition: what no other label of a place explains
-        others = [name for name in names if name not in ("mixed", "broad")]
-        carried = table[others].fillna(False).astype(bool).any(axis=1)
-        table["mixed"] = table["mixed"] & ~carried
-    return pd.concat([table, joined(table, names).rename("labels")], axis=1)
+    table = without_company(pd.concat([table, *parts], axis=1), labels)
+    return pd.concat([table, joined(table, [label.name for label in labels]).rename("labels")], axis=1)
 
 
 def observe(
@@ -122,7 +119,7 @@ def observe(
             "Leave the label out.",
         )
     brought = []
-    for source in dict.fromkeys(label.input for label in bringing):
+    for source in dict.fromkeys(label.input for label in labels if label.input is not None):
         observation = Observation(subject, [label for label in bringing if label.input == source], seed=seed)
         for batch in source.batches(input_context(subject, seed)):
             observation.add(batch.to(subject.device))

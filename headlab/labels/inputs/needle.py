@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headlab.labels._inputs import Subject
+from headlab.labels.inputs.context import InputContext
 from headlab.labels.inputs.repeated import longest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from headlab.labels._targets import Scene
+    from headlab.labels.scene import Scene
     from headlab.models.texts.batch import Batch
 
 PLACES = ("harbour", "library", "station", "garden", "museum", "school", "market", "tower", "bridge", "mill")
@@ -33,31 +33,31 @@ class Haystacks:
     length: int = 256
     runs: int = 12
 
-    def batches(self, subject: Subject) -> list[Batch]:
+    def batches(self, context: InputContext) -> list[Batch]:
         """One batch for each run that counts; nothing for a model that writes no text."""
-        model = subject.model
-        if not hasattr(model, "generate") or not subject.causal or model.get_output_embeddings() is None:
+        model = context.model
+        if not hasattr(model, "generate") or not context.causal or model.get_output_embeddings() is None:
             return []
-        if getattr(subject.checkpoint, "tokenizer", None) is None:
+        if getattr(context.checkpoint, "tokenizer", None) is None:
             return []
-        found = [_run(subject, self, number) for number in range(self.runs)]
+        found = [_run(context, self, number) for number in range(self.runs)]
         return [batch for batch in found if batch is not None]
 
 
-def _run(subject: Subject, sizes: Haystacks, number: int) -> Batch | None:
+def _run(context: InputContext, sizes: Haystacks, number: int) -> Batch | None:
     import torch
 
     from headlab.models.texts.batch import Batch, Tokens
 
-    ids, needle = _prompt(subject, sizes, number)
-    device = next(subject.model.parameters()).device
+    ids, needle = _prompt(context, sizes, number)
+    device = next(context.model.parameters()).device
     prompt = torch.tensor([ids], device=device)
     wanted = [ids[place] for place in needle]
-    unknown = getattr(subject.checkpoint.tokenizer, "unk_token_id", None)
-    if unknown in wanted or len(ids) + len(wanted) > longest(subject):
+    unknown = getattr(context.checkpoint.tokenizer, "unk_token_id", None)
+    if unknown in wanted or len(ids) + len(wanted) > longest(context):
         return None
     with torch.no_grad():
-        said = subject.model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
+        said = context.model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
                                       max_new_tokens=len(wanted), pad_token_id=ids[0])  # fmt: skip
     new = said[0, len(ids) :].tolist()
     if len(set(wanted) & set(new)) <= RECALLED * len(set(wanted)):
@@ -71,12 +71,12 @@ def _run(subject: Subject, sizes: Haystacks, number: int) -> Batch | None:
                  extra={"needle": asked, "said": speaks})  # fmt: skip
 
 
-def _prompt(subject: Subject, sizes: Haystacks, number: int) -> tuple[list[int], list[int]]:
+def _prompt(context: InputContext, sizes: Haystacks, number: int) -> tuple[list[int], list[int]]:
     """Token ids of the prompt, and the places of the tokens that are asked for."""
     from headlab.models.demo.texts import demo_prose
 
-    tokenizer: Any = subject.checkpoint.tokenizer
-    draw = np.random.default_rng([subject.seed, number])
+    tokenizer: Any = context.checkpoint.tokenizer
+    draw = np.random.default_rng([context.seed, number])
     place = PLACES[number % len(PLACES)]
     code = " " + " ".join(draw.choice(WORDS.split(), 4, replace=False))
     lead = f" The secret words of the {place} are"
@@ -85,7 +85,7 @@ def _prompt(subject: Subject, sizes: Haystacks, number: int) -> tuple[list[int],
         return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     sentences = [s.strip() + "." for s in " ".join(demo_prose()).replace("\n", " ").split(".") if s.strip()]
-    length = min(sizes.length, longest(subject) - len(encode(code)))  # what is said takes positions too
+    length = min(sizes.length, longest(context) - len(encode(code)))  # what is said takes positions too
     room = length - 2 * len(encode(lead)) - len(encode(code)) - 4
     hay, used, first = [], 0, int(draw.integers(len(sentences)))
     for step in range(len(sentences)):
@@ -98,7 +98,7 @@ def _prompt(subject: Subject, sizes: Haystacks, number: int) -> tuple[list[int],
     before = [token for piece in hay[:depth] for token in piece] + encode(lead)
     asked = encode(code)
     after = encode(".") + [token for piece in hay[depth:] for token in piece] + encode(lead)
-    start = [tokenizer.bos_token_id] if subject.checkpoint.adds.get("bos") else []
+    start = [tokenizer.bos_token_id] if context.checkpoint.adds.get("bos") else []
     begin = len(start) + len(before)
     return [*start, *before, *asked, *after], list(range(begin, begin + len(asked)))
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headlab.labels._inputs import Subject
+from headlab.labels.inputs.context import InputContext
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from headlab.labels._targets import Scene
+    from headlab.labels.scene import Scene
     from headlab.models.texts.batch import Batch
 
 SHORTEST = 4  # tokens in a period that can show anything
@@ -28,19 +28,19 @@ class RepeatedTokens:
     copies: int = 2
     texts: int = 10
 
-    def batches(self, subject: Subject) -> list[Batch]:
+    def batches(self, context: InputContext) -> list[Batch]:
         """One batch of all sequences; nothing for a model that is too short, or that has no single stack."""
         import torch
 
         from headlab.models.texts.batch import Batch, Tokens
 
-        before, after = _frame(subject.checkpoint)
-        words = ordinary_tokens(subject)
-        room = (longest(subject) - len(before) - len(after)) // self.copies
+        before, after = _frame(context.checkpoint)
+        words = ordinary_tokens(context)
+        room = (longest(context) - len(before) - len(after)) // self.copies
         period = min(self.period, room, len(words))
-        if period < SHORTEST or getattr(subject.model.config, "is_encoder_decoder", False):
+        if period < SHORTEST or getattr(context.model.config, "is_encoder_decoder", False):
             return []
-        draw = np.random.default_rng([subject.seed, period])
+        draw = np.random.default_rng([context.seed, period])
         rows = [[*before, *np.tile(draw.choice(words, period, replace=False), self.copies), *after]
                 for _ in range(self.texts)]  # fmt: skip
         ids = torch.tensor(np.array(rows))
@@ -63,20 +63,20 @@ def earlier(scene: Scene, step: int) -> Tensor:
     return (query - period + step).expand(place.shape).masked_fill(place < period, -1)
 
 
-def longest(subject: Subject) -> int:
+def longest(context: InputContext) -> int:
     """Tokens that the model takes at most."""
-    limit = getattr(subject.checkpoint, "max_length", None)
+    limit = getattr(context.checkpoint, "max_length", None)
     if limit is None:
-        limit = getattr(subject.model.config, "max_position_embeddings", None)
+        limit = getattr(context.model.config, "max_position_embeddings", None)
     return int(limit) if isinstance(limit, int) and limit > 0 else 1 << 20
 
 
-def ordinary_tokens(subject: Subject) -> np.ndarray:
+def ordinary_tokens(context: InputContext) -> np.ndarray:
     """Token ids that are no special tokens."""
-    config: Any = subject.model.config
+    config: Any = context.model.config
     size = config.get_text_config().vocab_size if hasattr(config, "get_text_config") else config.vocab_size
     special = {v for name, v in vars(config).items() if name.endswith("_token_id") and isinstance(v, int)}
-    tokenizer = getattr(subject.checkpoint, "tokenizer", None)
+    tokenizer = getattr(context.checkpoint, "tokenizer", None)
     if tokenizer is not None:
         size = min(size, len(tokenizer))
         special |= set(tokenizer.all_special_ids)

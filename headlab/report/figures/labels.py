@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from string import ascii_lowercase
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,42 +11,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from headlab.base.errors import DataError, unknown_name
+from headlab.labels import described
 from headlab.report.definitions import define
 from headlab.report.figures.grid import by_kind, cell_width, finish, hatch, panels, require_heads, write_in_cell
-from headlab.report.figures.style import COLOURS, MORE_COLOURS, PALE, is_dark, styled
+from headlab.report.figures.style import MORE_COLOURS, PALE, is_dark, styled
 from headlab.runs.tables import label_columns
 
-# The labels that come with headlab keep their colour and mark from figure to figure.
-_KNOWN = {
-    "previous_token": ("P", COLOURS[0]),
-    "next_token": ("N", COLOURS[5]),
-    "self": ("I", COLOURS[3]),
-    "positional": ("O", COLOURS[2]),
-    "separator": ("S", COLOURS[1]),
-    "broad": ("B", COLOURS[6]),
-    "sink": ("K", COLOURS[4]),
-    "positional_argmax": ("o", "#5FC9A8"),
-    "cls": ("C", "#882255"),
-    "punctuation": (",", "#CC6677"),
-    "vertical": ("V", "#AA4499"),
-    "local": ("L", "#88CCEE"),
-    "block": ("G", "#999933"),
-    "mixed": ("M", "#DDCC77"),
-    "rare_token": ("R", "#661100"),
-    "induction": ("i", "#332288"),
-    "duplicate_token": ("d", "#6699CC"),
-    "copying": ("c", "#44AA99"),
-    "retrieval": ("r", "#117733"),
-    "alignment": ("A", "#4477AA"),
-    "coreference": ("F", "#228833"),
-}
-# Labels that say less than others that a head may carry with them: they never come first beside those.
 MOST_MARKS = 6  # letters in one cell, in two lines
 _NOTE = (
     "Letters: labels of a head, main one first.\nColour: main label, the furthest above its threshold,\n"
     "special ones before general ones."
 )
-_GENERAL = ("positional", "positional_argmax", "local", "vertical", "block", "mixed")
 
 
 @styled
@@ -90,7 +66,7 @@ def carried_labels(row: pd.Series, labels: Sequence[str]) -> list[str] | None:
     if all(pd.isna(row[name]) for name in labels):
         return None
     carried = [name for name in labels if not pd.isna(row[name]) and bool(row[name])]
-    return sorted(carried, key=lambda name: (name in _GENERAL, -_margin(row, name)))
+    return sorted(carried, key=lambda name: (_is_general(name), -_margin(row, name)))
 
 
 def _margin(row: pd.Series, label: str) -> float:
@@ -99,15 +75,24 @@ def _margin(row: pd.Series, label: str) -> float:
     return score if pd.isna(threshold) or threshold >= 1 else (score - float(threshold)) / (1 - float(threshold))
 
 
+def _is_general(name: str) -> bool:
+    label = described(name)
+    return label is not None and label.general
+
+
 def legend_keys(labels: Sequence[str]) -> Mapping[str, tuple[str, str]]:
-    """(mark, colour) of each label: fixed for those that come with headlab, small letters for others."""
-    others = [name for name in labels if name not in _KNOWN]
-    marks = [*"abcdefghijklmnopqrstuvwxyz"]
-    taken = {_KNOWN[name] for name in labels if name in _KNOWN}
-    marks = [mark for mark in marks if mark not in {known for known, _ in taken}]
-    colours = [c for c in MORE_COLOURS if c not in {known for _, known in taken}] or list(MORE_COLOURS)
+    """(letter, colour) of each label: its own, which stay from figure to figure; for labels without one, what is left.
+
+    The letters that are left are small ones.
+    """
+    known = {name: label for name in labels if (label := described(name)) is not None}
+    own = {name: (label.letter, label.colour) for name, label in known.items() if label.letter and label.colour}
+    taken = {fact for pair in own.values() for fact in pair}
+    marks = [mark for mark in ascii_lowercase if mark not in taken]
+    colours = [colour for colour in MORE_COLOURS if colour not in taken] or list(MORE_COLOURS)
+    others = [name for name in labels if name not in own]
     new = {name: (marks[i % len(marks)], colours[i % len(colours)]) for i, name in enumerate(others)}
-    return {name: _KNOWN.get(name) or new[name] for name in labels}
+    return {name: own.get(name) or new[name] for name in labels}
 
 
 def _cell(axes: Axes, layer: int, head: int, carried: Sequence[str], keys: Mapping, marked: bool) -> None:

@@ -24,7 +24,8 @@ import transformers
 import headlab
 from headlab import Batch, Heads
 from headlab.attention.observe.similarity import random_texts
-from headlab.labels import Subject, default_labels
+from headlab.labels import default_labels
+from headlab.labels.inputs.context import InputContext
 from headlab.models import Checkpoint
 from headlab.models.random_weights import random_weights
 from headlab.models.texts.treebanks import read_conllu
@@ -81,8 +82,8 @@ def texts_of(name: str, checkpoint: Checkpoint, folder: Path) -> tuple[list[Batc
     names: list[Any] = default_labels()
     if name == "firefox":
         aligned = headlab.load_labels(["alignment"], alignments=silver_alignments(folder))
-        subject = Subject(checkpoint.model, checkpoint)
-        return aligned[0].input.batches(subject), [*names, *aligned]
+        context = InputContext(checkpoint.model, checkpoint)
+        return aligned[0].input.batches(context), [*names, *aligned]
     if name == "smollm2":
         return token_windows(checkpoint, paragraphs(), length=64, limit=TEXTS), [*names, *OWN_INPUT]
     batches = headlab.text_batches(checkpoint, paragraphs()[:TEXTS], max_length=128)
@@ -183,7 +184,7 @@ def _constant(batches: list[Batch]) -> list[Batch]:
 def copies(checkpoint: Checkpoint, out: Path) -> None:
     """Loss of SmolLM2 on the first and the second of two copies of 50 random tokens."""
     label = headlab.load_labels(["induction"])[0]
-    (batch,) = label.input.batches(Subject(checkpoint.model, checkpoint, causal=True))
+    (batch,) = label.input.batches(InputContext(checkpoint.model, checkpoint, causal=True))
     with torch.no_grad():
         logits = checkpoint.model(**batch.inputs).logits[:, :-1].float()
     each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.source.ids[:, 1:].flatten(), reduction="none")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Subject:
+class InputContext:
     """The model that an input is made for: with its checkpoint (tokenizer, limits) where there is one."""
 
     model: Any
@@ -22,6 +22,6 @@ class Subject:
 class Input(Protocol):
     """Makes the batches of one kind of input; labels with an equal input share one pass over them."""
 
-    def batches(self, subject: Subject) -> list[Batch]:
+    def batches(self, context: InputContext) -> list[Batch]:
         """Batches for this model; an empty list where the model cannot read such texts."""
         ...
