@@ -77,18 +77,13 @@ def sweep(
     mean outputs folded into the projections' biases; their names end in ` + mean bias`. Raises UsageError for
     orderings, budgets, ablations and splits that cannot be, and for heads of another model than the task's.
     """
-    if ablation not in ABLATIONS:
-        raise unknown_name("ablation", ablation, ABLATIONS)
     require_one_model(heads, task)
     task.split(split)  # refuses an unknown split before anything is run
-    if finetuning is not None:
-        finetuning.check()
-    _check_compensation(compensate, ablation, finetuning)
+    ways = _ways(ablation, compensate, split, seed, finetuning)
     cells = plan(heads, task, orderings, budgets, seeds=seeds, seed=seed)
     tables: list[pd.DataFrame] = []
     kept: dict[str, MaskedEvaluation] = {}
-    for way in [ablation] if compensate is None else [ablation, COMPENSATED]:
-        conditions = _Conditions(way, split, seed, finetuning)
+    for conditions in ways:
         evaluations = _evaluate(heads, task, cells, conditions, run, progress)
         tables.append(_table(cells, evaluations, task, conditions))
         kept |= {evaluation.key: evaluation for evaluation in evaluations.values()}
@@ -97,14 +92,22 @@ def sweep(
     return pd.concat(tables, ignore_index=True)
 
 
-def _check_compensation(compensate: str | None, ablation: str, finetuning: Finetuning | None) -> None:
+def _ways(
+    ablation: str, compensate: str | None, split: str, seed: int, finetuning: Finetuning | None
+) -> list[_Conditions]:
+    """The conditions of a sweep, two where compensation goes beside removal; UsageError for those that cannot be."""
+    if ablation not in ABLATIONS:
+        raise unknown_name("ablation", ablation, ABLATIONS)
+    if finetuning is not None:
+        finetuning.check()
     if compensate not in (None, "mean"):
         raise unknown_name("compensation", compensate, ("mean",))
     if compensate and (ablation != "zero" or finetuning is not None):
         beside = f"{ablation} ablation" if ablation != "zero" else "fine-tuning"
-        raise UsageError(
-            f"Compensation by means goes beside plain zero ablation, not {beside}.", "Leave one of them out."
-        )
+        cause = f"Compensation by means goes beside plain zero ablation, not {beside}."
+        raise UsageError(cause, "Leave one of them out.")
+    ways = [ablation, COMPENSATED] if compensate else [ablation]
+    return [_Conditions(way, split, seed, finetuning) for way in ways]
 
 
 def _evaluate(

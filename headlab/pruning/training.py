@@ -35,7 +35,7 @@ class Finetuning:
     def check(self) -> None:
         """Raise UsageError for values that cannot be."""
         require_steps(self.steps)
-        require_rate("learning_rate", self.learning_rate)
+        require_rate("learning rate", self.learning_rate)
 
     def signature(self) -> dict[str, Any]:
         """What the numbers depend on."""

@@ -123,9 +123,7 @@ def trained_gates(
         if progress:
             progress(step + 1, how.steps, f"training gates, {int(gates.keep().sum())} of {n} open")
 
-    with contextlib.ExitStack() as stack:
-        if how.train == "all":
-            stack.enter_context(weights_restored(model))
+    with weights_restored(model) if how.train == "all" else contextlib.nullcontext():
         with contextlib.nullcontext() if how.train == "all" else frozen(model):
             losses = take_steps(model, groups, list(batches_of(task, how.split)), how.steps, how.seed, loss_of, report)
         if np.isnan(losses).all():
