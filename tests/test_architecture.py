@@ -37,7 +37,7 @@ FLOORS = (
 PLUGINS = ("labels", "metrics", "scores", "tasks")
 WITHOUT_TORCH = ("base", "report", "runs")
 MOST_ARROWS = 45
-MOST_SWITCHES = 68  # falls to 0
+MOST_SWITCHES = 16  # falls to 0
 
 
 def _edges() -> list[tuple[str, str]]:
@@ -74,7 +74,6 @@ def test_no_file_is_called_utils_and_every_module_has_a_docstring() -> None:
         assert ast.get_docstring(tree), f"{name} lacks a docstring"
 
 
-@pytest.mark.xfail(strict=False, reason="seven circles of modules are being cut")
 def test_there_is_no_circle_at_any_level() -> None:
     assert house.circles() == {}
 

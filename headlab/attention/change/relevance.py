@@ -27,10 +27,24 @@ _PRODUCTS = {torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, torch.multi
 _QUOTIENTS = {torch.div, Tensor.div, Tensor.__truediv__, torch.true_divide, Tensor.true_divide}
 _CONSTANT = {torch.rsqrt, Tensor.rsqrt}  # of RMS norms
 _ELEMENTWISE = {
-    torch.relu, Tensor.relu, functional.relu, functional.gelu, functional.silu, torch.tanh, Tensor.tanh,
-    functional.tanh, torch.sigmoid, Tensor.sigmoid, functional.sigmoid, functional.leaky_relu, functional.elu,
-    functional.softplus, functional.mish, functional.relu6, functional.hardswish,
-}  # fmt: skip
+    torch.relu,
+    Tensor.relu,
+    functional.relu,
+    functional.gelu,
+    functional.silu,
+    torch.tanh,
+    Tensor.tanh,
+    functional.tanh,
+    torch.sigmoid,
+    Tensor.sigmoid,
+    functional.sigmoid,
+    functional.leaky_relu,
+    functional.elu,
+    functional.softplus,
+    functional.mish,
+    functional.relu6,
+    functional.hardswish,
+}
 _POWERS = {torch.pow, Tensor.pow, Tensor.__pow__}
 
 

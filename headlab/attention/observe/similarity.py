@@ -110,8 +110,12 @@ def layers_hold_together(distances: pd.DataFrame, *, permutations: int = 2000, s
     draw = np.random.default_rng(seed)
     beyond = sum(bool(difference(draw.permutation(layers)) >= observed - 1e-12) for _ in range(permutations))
     same = layers[first] == layers[second]
-    return {"within": float(values[same].mean()), "between": float(values[~same].mean()),
-            "difference": float(observed), "p": (beyond + 1) / (permutations + 1)}  # fmt: skip
+    return {
+        "within": float(values[same].mean()),
+        "between": float(values[~same].mean()),
+        "difference": float(observed),
+        "p": (beyond + 1) / (permutations + 1),
+    }
 
 
 def random_texts(batches: Iterable[Batch], *, vocabulary: int, seed: int = 0) -> list[Batch]:

@@ -20,9 +20,17 @@ from headlab.attention.reach.blocks import Block
 MAX_OFFSET = 32  # offsets -32..32 are searched for positional heads
 OFFSET_STATISTICS = {"prev_mass": -1, "self_mass": 0, "next_mass": 1}
 ROW_STATISTICS = (
-    "entropy", "entropy_norm", "max_weight", "first_mass", "separator_mass",
-    "self_mass", "prev_mass", "next_mass", "distance", "sink_logit_mass",
-)  # fmt: skip
+    "entropy",
+    "entropy_norm",
+    "max_weight",
+    "first_mass",
+    "separator_mass",
+    "self_mass",
+    "prev_mass",
+    "next_mass",
+    "distance",
+    "sink_logit_mass",
+)
 STATISTICS = (*ROW_STATISTICS, "output_norm")
 
 

@@ -90,9 +90,16 @@ class TargetReader:
     """
 
     def __init__(
-        self, geometry: Geometry, scene: Scene, labels: Sequence[Label], plan: Plan, n_heads: int,
-        *, norms: Tensor | None = None, offset_hits: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        geometry: Geometry,
+        scene: Scene,
+        labels: Sequence[Label],
+        plan: Plan,
+        n_heads: int,
+        *,
+        norms: Tensor | None = None,
+        offset_hits: bool = False,
+    ) -> None:
         self.geometry, self.scene, self.labels, self.plan = geometry, scene, list(labels), plan
         batch, queries = geometry.query_valid.shape
         self.rows = torch.zeros(len(self.labels), batch, n_heads, queries, device=geometry.device)

@@ -145,9 +145,13 @@ def _attend_with_own_eager(call: AttentionCall, read: Reader | None) -> Tensor:
     for start, stop in _spans(batch * heads, queries, call.key.shape[2], causal=False):
         part = {name: _query_rows(value, queries, start, stop) for name, value in arguments.items()}
         output, attention = function(
-            call.module, call.query[:, :, start:stop], call.key, call.value,
-            None if mask is None else _rows(mask, start, stop), **part,
-        )  # fmt: skip
+            call.module,
+            call.query[:, :, start:stop],
+            call.key,
+            call.value,
+            None if mask is None else _rows(mask, start, stop),
+            **part,
+        )
         outputs.append(output)
         if read is not None:
             read(_block_of_attention(attention.float(), start, stop))

@@ -66,16 +66,15 @@ def prove_declared(model: nn.Module, batch: Batch, declared: Sequence[DeclaredSi
         met = _meet(model, batch, declared)
         sites = [_site(model, batch, site, met) for site in declared]
         view = _view_of(sites)
-        proofs = [
-            _outputs_equal(model, batch, sites, view, native),
-            *_gates_work(model, batch, sites, native),
-        ]
+        proofs = [_outputs_equal(model, batch, sites, view, native), *_gates_work(model, batch, sites, native)]
         if any(site.seen for site in sites):
             proofs.append(gates_equal(model, batch, sites, view, native))
     for proof in proofs:
         if not proof.passed:
-            raise UnsupportedModelError(f"{type(model).__name__}: not shown that {proof.name} ({proof.detail}).",
-                                        "Check the declared modules and the number of heads.")  # fmt: skip
+            raise UnsupportedModelError(
+                f"{type(model).__name__}: not shown that {proof.name} ({proof.detail}).",
+                "Check the declared modules and the number of heads.",
+            )
     order = sorted(sites, key=lambda site: (KINDS.index(site.kind), site.layer))
     return Finding(order, view, [_reached(sites), *proofs])
 
@@ -95,8 +94,10 @@ def _check_names(model: nn.Module, declared: Sequence[DeclaredSite]) -> None:
     places = [(site.kind, site.layer) for site in declared]
     projections = [(site.projection, site.call) for site in declared]
     if len(set(places)) < len(places) or len(set(projections)) < len(projections):
-        raise UsageError("Two declared sites have the same kind and layer, or the same projection.",
-                         "Declare each layer once; layers that share modules differ in `call`.")  # fmt: skip
+        raise UsageError(
+            "Two declared sites have the same kind and layer, or the same projection.",
+            "Declare each layer once; layers that share modules differ in `call`.",
+        )
 
 
 def _meet(model: nn.Module, batch: Batch, declared: Sequence[DeclaredSite]) -> _Met:
@@ -128,13 +129,18 @@ def _site(model: nn.Module, batch: Batch, declared: DeclaredSite, met: _Met) -> 
     entering = met.inputs.get((declared.projection, declared.call))
     if entering is None:
         times = met.calls[declared.projection]
-        raise UsageError(f"The module {declared.projection!r} is called {times} times on the example, "
-                         f"with a tensor first; call {declared.call} (from 0) is not among them.",
-                         "Name a module that the model's forward calls.")  # fmt: skip
+        raise UsageError(
+            f"The module {declared.projection!r} is called {times} times on the example, "
+            f"with a tensor first; call {declared.call} (from 0) is not among them.",
+            "Name a module that the model's forward calls.",
+        )
     tokens_first = _tokens_first(declared, entering, queries)
     if declared.n_heads < 1 or entering.shape[-1] % declared.n_heads:
-        raise UsageError(f"{declared.n_heads} heads do not divide the {entering.shape[-1]} numbers per token that "
-                         f"enter {declared.projection!r}.", "Declare the layer's number of heads.")  # fmt: skip
+        raise UsageError(
+            f"{declared.n_heads} heads do not divide the {entering.shape[-1]} numbers per token that "
+            f"enter {declared.projection!r}.",
+            "Declare the layer's number of heads.",
+        )
     causal = declared.kind == "decoder"
     if declared.weights is not None:
         weights = met.outputs.get((declared.weights, declared.call))
@@ -142,38 +148,57 @@ def _site(model: nn.Module, batch: Batch, declared: DeclaredSite, met: _Met) -> 
         causal = not bool(torch.triu((attention > 0).any(1), 1).any())
     seen = modules[declared.weights or declared.projection]
     return Site(
-        kind=declared.kind, layer=declared.layer, name=declared.weights or declared.projection, module=seen,
-        call=declared.call, calls_per_pass=met.calls[declared.weights or declared.projection],
-        n_heads=declared.n_heads, n_kv_heads=declared.n_heads, head_dim=0,
-        value_dim=entering.shape[-1] // declared.n_heads, causal=causal, projection=modules[declared.projection],
-        projection_name=declared.projection, projection_call=declared.call, tokens_first=tokens_first,
+        kind=declared.kind,
+        layer=declared.layer,
+        name=declared.weights or declared.projection,
+        module=seen,
+        call=declared.call,
+        calls_per_pass=met.calls[declared.weights or declared.projection],
+        n_heads=declared.n_heads,
+        n_kv_heads=declared.n_heads,
+        head_dim=0,
+        value_dim=entering.shape[-1] // declared.n_heads,
+        causal=causal,
+        projection=modules[declared.projection],
+        projection_name=declared.projection,
+        projection_call=declared.call,
+        tokens_first=tokens_first,
         seen=declared.weights is not None,
-    )  # fmt: skip
+    )
 
 
 def _tokens_first(declared: DeclaredSite, entering: Tensor, queries: Tensor) -> bool:
     rows, tokens = queries.shape
     if rows == tokens:
-        raise UsageError(f"The example has {rows} texts of {tokens} tokens, so that the two cannot be told apart.",
-                         "Give an example with another number of texts.")  # fmt: skip
+        raise UsageError(
+            f"The example has {rows} texts of {tokens} tokens, so that the two cannot be told apart.",
+            "Give an example with another number of texts.",
+        )
     if entering.shape[:-1] in ((rows, tokens), (rows * tokens,)):
         return False
     if entering.shape[:-1] == (tokens, rows):
         return True
-    raise UsageError(f"{declared.projection!r} gets the shape {tuple(entering.shape)}, and there are {rows} texts of "
-                     f"{tokens} tokens.", "Name a module whose input is (batch, token, head * width).")  # fmt: skip
+    raise UsageError(
+        f"{declared.projection!r} gets the shape {tuple(entering.shape)}, and there are {rows} texts of "
+        f"{tokens} tokens.",
+        "Name a module whose input is (batch, token, head * width).",
+    )
 
 
 def _checked(declared: DeclaredSite, weights: Any, shape: tuple[int, ...]) -> Tensor:
     if not isinstance(weights, Tensor) or tuple(weights.shape) != shape:
         found = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-        raise UsageError(f"{declared.weights!r} returns {found}, and the attention of this layer is {shape}.",
-                         "Name a module that returns the attention (batch, head, query, key).")  # fmt: skip
+        raise UsageError(
+            f"{declared.weights!r} returns {found}, and the attention of this layer is {shape}.",
+            "Name a module that returns the attention (batch, head, query, key).",
+        )
     highest = weights.float().sum(-1).max().item()
     if not (highest <= 1 + 1e-2 and weights.min().item() >= 0):
-        raise UsageError(f"What {declared.weights!r} returns is no attention: its rows sum to {highest:.3g} at most, "
-                         f"its smallest number is {weights.min().item():.3g}.",
-                         "Name the softmax, or a module behind it.")  # fmt: skip
+        raise UsageError(
+            f"What {declared.weights!r} returns is no attention: its rows sum to {highest:.3g} at most, "
+            f"its smallest number is {weights.min().item():.3g}.",
+            "Name the softmax, or a module behind it.",
+        )
     return weights
 
 

@@ -19,9 +19,11 @@ def example_batch(model: nn.Module) -> Batch:
     """
     config = getattr(model, "config", None)
     if config is None:
-        raise UnsupportedModelError(f"{type(model).__name__} is not a transformers model.",
-                                    "Pass example=Batch(...) with inputs that its forward takes, and "
-                                    "sites=[DeclaredSite(...)] where its attention is its own.")  # fmt: skip
+        raise UnsupportedModelError(
+            f"{type(model).__name__} is not a transformers model.",
+            "Pass example=Batch(...) with inputs that its forward takes, and "
+            "sites=[DeclaredSite(...)] where its attention is its own.",
+        )
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     vocabulary = getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None)
     if not vocabulary or getattr(model, "main_input_name", "input_ids") != "input_ids":

@@ -98,9 +98,13 @@ def record(model: nn.Module, batch: Batch, engage: Engage, *, own_eager: bool) -
     ):
         result = output_tensor(run(model, batch.clone()))
     return Probe(
-        recorder.calls, recorder.numbers, recorder.call_counter.made, recorder.projections, recorder.entering,
+        recorder.calls,
+        recorder.numbers,
+        recorder.call_counter.made,
+        recorder.projections,
+        recorder.entering,
         result.detach(),
-    )  # fmt: skip
+    )
 
 
 def _without_tensors(call: AttentionCall) -> AttentionCall:
@@ -127,14 +131,27 @@ def sites_of(model: nn.Module, probe: Probe, batch: Batch) -> list[Site]:
         value_dim = call.value.shape[-1]
         if call.weights is not None:
             value_dim = probe.entering.get(index, (0,))[-1] // call.n_heads
-        sites.append(Site(
-            kind=_kind(call, batch), layer=-1, name=names[id(call.module)], module=call.module,
-            call=probe.numbers[index], calls_per_pass=probe.calls_per_pass[id(call.module)],
-            n_heads=call.n_heads, n_kv_heads=call.key.shape[1], head_dim=call.query.shape[-1], value_dim=value_dim,
-            causal=_is_causal(call), over_tokens=_is_over_tokens(call, batch),
-            projection=module, projection_name=names.get(id(module), ""),
-            projection_call=number, direct=direct, tokens_first=_tokens_first(call, probe.entering.get(index), batch),
-        ))  # fmt: skip
+        sites.append(
+            Site(
+                kind=_kind(call, batch),
+                layer=-1,
+                name=names[id(call.module)],
+                module=call.module,
+                call=probe.numbers[index],
+                calls_per_pass=probe.calls_per_pass[id(call.module)],
+                n_heads=call.n_heads,
+                n_kv_heads=call.key.shape[1],
+                head_dim=call.query.shape[-1],
+                value_dim=value_dim,
+                causal=_is_causal(call),
+                over_tokens=_is_over_tokens(call, batch),
+                projection=module,
+                projection_name=names.get(id(module), ""),
+                projection_call=number,
+                direct=direct,
+                tokens_first=_tokens_first(call, probe.entering.get(index), batch),
+            )
+        )
     return _with_layers(sites)
 
 

@@ -20,8 +20,10 @@ def prove_returned_maps(model: nn.Module, batch: Batch, maps: dict[str, list[Ten
     flat = [(kind, layer, attention) for kind, found in maps.items() for layer, attention in enumerate(found)]
     if not flat or any(attention.dim() != 4 for _, _, attention in flat):
         return [], Proof(name, False, "the model returns no maps of (batch, head, query, key)")
-    sites = [_site(model, batch, kind, layer, attention, call, len(flat))
-             for call, (kind, layer, attention) in enumerate(flat)]  # fmt: skip
+    sites = [
+        _site(model, batch, kind, layer, attention, call, len(flat))
+        for call, (kind, layer, attention) in enumerate(flat)
+    ]
     for kind, layer, attention in flat:
         tokens = batch.target if kind in ("decoder", "cross") and batch.target is not None else batch.source
         real = attention.float()[:, :, : tokens.valid.shape[1]].sum(-1).amax(1)
@@ -44,15 +46,27 @@ def _site(model: nn.Module, batch: Batch, kind: str, layer: int, attention: Tens
         kind = "decoder" if causal else "encoder"
     heads = attention.shape[1]
     return Site(
-        kind=kind, layer=layer, name=f"{kind} map {layer}", module=model, call=call, calls_per_pass=total,
-        n_heads=heads, n_kv_heads=heads, head_dim=0, value_dim=0, causal=causal,
-    )  # fmt: skip
+        kind=kind,
+        layer=layer,
+        name=f"{kind} map {layer}",
+        module=model,
+        call=call,
+        calls_per_pass=total,
+        n_heads=heads,
+        n_kv_heads=heads,
+        head_dim=0,
+        value_dim=0,
+        causal=causal,
+    )
 
 
 def _order_holds(model: nn.Module, batch: Batch, kind: str, maps: list[Tensor]) -> bool | None:
     """Whether disturbing layer l leaves maps 0..l as they are and changes map l + 1; None where no stack fits."""
-    stacks = [m for n, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == len(maps)
-              and (kind == "single" or kind in n)]  # fmt: skip
+    stacks = [
+        m
+        for n, m in model.named_modules()
+        if isinstance(m, nn.ModuleList) and len(m) == len(maps) and (kind == "single" or kind in n)
+    ]
     if not stacks or len(maps) < 2:
         return None
     stack = stacks[0]

@@ -24,8 +24,11 @@ from headlab.attention.reach.state import hooked, uncompiled
 _SOFTMAX = {functional.softmax, torch.softmax, Tensor.softmax, torch.special.softmax}
 _SDPA = functional.scaled_dot_product_attention
 # Whole attention layers inside one function, where nothing can be seen.
-_CLOSED = {functional.multi_head_attention_forward, torch._native_multi_head_attention,
-           torch._transformer_encoder_layer_fwd}  # fmt: skip
+_CLOSED = {
+    functional.multi_head_attention_forward,
+    torch._native_multi_head_attention,
+    torch._transformer_encoder_layer_fwd,
+}
 
 
 def running_module(known: Container[int]) -> nn.Module | None:
@@ -82,10 +85,14 @@ class _Tap(TorchFunctionMode):
             mask = mask.view(*[1] * (4 - mask.dim()), *mask.shape)
         scale = given.get("scale")
         call = AttentionCall(
-            module, query, key, given["value"], mask,
+            module,
+            query,
+            key,
+            given["value"],
+            mask,
             scaling=query.shape[-1] ** -0.5 if scale is None else scale,
             causal=bool(given.get("is_causal", False)) and query.shape[2] > 1,
-        )  # fmt: skip
+        )
         result = self._ask(call)
         return function(*args, **kwargs) if result is None else result.transpose(1, 2)
 

@@ -28,10 +28,16 @@ def with_offsets(instances: Sequence[Instance]) -> tuple[list[Instance], dict[st
     for one in instances:
         if one.text % 2 == 0:
             counts.setdefault(one.name, Counter()).update({target - one.word for target in one.targets})
-    best = {name: min(offsets, key=lambda offset: (-offsets[offset], abs(offset), offset))
-            for name, offsets in counts.items()}  # fmt: skip
-    judged = [Instance(one.name, one.text, one.word, one.targets, one.name in best
-                       and one.word + best[one.name] in one.targets) for one in instances]  # fmt: skip
+    best = {
+        name: min(offsets, key=lambda offset: (-offsets[offset], abs(offset), offset))
+        for name, offsets in counts.items()
+    }
+    judged = [
+        Instance(
+            one.name, one.text, one.word, one.targets, one.name in best and one.word + best[one.name] in one.targets
+        )
+        for one in instances
+    ]
     return judged, best
 
 
