@@ -19,7 +19,7 @@ from headlab.base.masks import HeadMask
 from headlab.scores import matched_random, score, standard_errors
 from tests.support.reference import eager_maps, head_norms
 from tests.support.tiny_models import projections, tiny_model
-from tests.support.tiny_tasks import SHAPES, tiny
+from tests.support.tiny_tasks import SHAPES, TinyTask, tiny
 
 FAMILY = {"decoder": "llama", "classifier": "bert", "encoder-decoder": "bart"}
 
@@ -94,7 +94,19 @@ def test_no_set_of_heads_is_run_twice(judged):
 
 
 def test_per_token_is_the_sum_of_sizes_over_real_tokens(judged):
-    family, heads, task = judged
+    per_token_is_the_sum_of_sizes(*judged)
+
+
+def test_per_token_in_a_decoder_whose_layers_alternate_between_two_kinds_of_attention():
+    """A pass calls decoder 0, cross 0, decoder 1, cross 1; tables have all of the decoder before all of cross."""
+    model = tiny_model("bart", encoder_layers=1, decoder_layers=2)
+    heads, task = Heads(model), TinyTask(model)
+    batch = next(iter(task.batches("select")))
+    assert list(output_slopes(heads.subject, batch, task.losses)) == [site.key for site in heads.sites]
+    per_token_is_the_sum_of_sizes("bart", heads, task)
+
+
+def per_token_is_the_sum_of_sizes(family: str, heads: Heads, task: TinyTask) -> None:
     twin = copy.deepcopy(heads.model)
     places, total, count = places_of(twin, family), {}, {}
     for batch in task.batches("select"):

@@ -44,8 +44,9 @@ def output_slopes(
 ) -> dict[LayerKey, tuple[Tensor, Tensor]]:
     """(z, d loss / d z) of every layer, each (batch, token, head, value_dim), from one forward and one backward pass.
 
-    `gates` scale heads before they are read; `inside(model)` is entered around the forward pass. The losses of the
-    batch are summed. Call subject.need_projections first.
+    Layers are in the order of `subject.sites`, as in every table. `gates` scale heads before they are read;
+    `inside(model)` is entered around the forward pass. The losses of the batch are summed. Call
+    subject.need_projections first.
     """
     leaves: dict[LayerKey, Tensor] = {}
     values: dict[LayerKey, Tensor] = {}
@@ -67,11 +68,11 @@ def output_slopes(
         subject.edited(read),
         inside(model),
     ):
-        slopes = slopes_of(loss(model, batch), list(leaves.values()))
-    sites = {site.key: site for site in subject.sites}
+        slopes = dict(zip(leaves, slopes_of(loss(model, batch), list(leaves.values())), strict=True))
     both = {}
-    for (key, leaf), slope in zip(leaves.items(), slopes, strict=True):
-        tokens = batch.queries(key[0])
-        slope = torch.zeros_like(leaf) if slope is None else slope
-        both[key] = per_token(values[key], sites[key], tokens), per_token(slope, sites[key], tokens)
+    # The pass has an order of its own: in it decoder and cross-attention take turns.
+    for site in (site for site in subject.sites if site.key in leaves):
+        tokens, slope = batch.queries(site.kind), slopes[site.key]
+        slope = torch.zeros_like(leaves[site.key]) if slope is None else slope
+        both[site.key] = per_token(values[site.key], site, tokens), per_token(slope, site, tokens)
     return both
