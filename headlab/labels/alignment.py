@@ -51,8 +51,16 @@ class GoldAlignments:
         judged, _ = with_offsets(instances)
         order = sorted(range(len(pairs)), key=lambda number: len(sources[number].ids))
         groups = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-        return [pair_batch(context.checkpoint, [sources[n] for n in group], [targets[n] for n in group], group,
-                           **as_extra(judged, group, NAMES)) for group in groups]  # fmt: skip
+        return [
+            pair_batch(
+                context.checkpoint,
+                [sources[n] for n in group],
+                [targets[n] for n in group],
+                group,
+                **as_extra(judged, group, NAMES),
+            )
+            for group in groups
+        ]
 
     def lost(self, context: InputContext) -> dict[str, int]:
         """How many sentences and words of both sides the limit cut, and how many words have no piece of their own."""

@@ -34,12 +34,22 @@ class Mentions:
 
         documents = read_mentions(self.path)
         texts = self._texts(context, documents)
-        instances = [one for number, document in enumerate(documents)
-                     for one in _instances(number, document, set(texts[number].words))]  # fmt: skip
+        instances = [
+            one
+            for number, document in enumerate(documents)
+            for one in _instances(number, document, set(texts[number].words))
+        ]
         order = sorted({one.text for one in instances}, key=lambda number: len(texts[number].ids))
         groups = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-        return [word_batch(context.checkpoint, [texts[number] for number in group], group,
-                           **as_extra(instances, group, ["antecedent"])) for group in groups]  # fmt: skip
+        return [
+            word_batch(
+                context.checkpoint,
+                [texts[number] for number in group],
+                group,
+                **as_extra(instances, group, ["antecedent"]),
+            )
+            for group in groups
+        ]
 
     def lost(self, context: InputContext) -> dict[str, int]:
         """How many documents and words the limit cut, and how many words have no piece of their own."""

@@ -41,11 +41,18 @@ def label_columns(label: Label, evidence: Evidence) -> pd.DataFrame:
     yardstick = label.published_chance is None and label.margin is None
     against = threshold if yardstick else evidence.chance
     name = label.name
-    return pd.DataFrame({
-        name: carried, f"{name}_score": score, f"{name}_null": evidence.chance, f"{name}_threshold": threshold,
-        f"{name}_n": evidence.n.astype("int64"), f"{name}_low": low, f"{name}_high": high,
-        f"{name}_q": _adjusted_p(score, against, evidence.replicates, several),
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            name: carried,
+            f"{name}_score": score,
+            f"{name}_null": evidence.chance,
+            f"{name}_threshold": threshold,
+            f"{name}_n": evidence.n.astype("int64"),
+            f"{name}_low": low,
+            f"{name}_high": high,
+            f"{name}_q": _adjusted_p(score, against, evidence.replicates, several),
+        }
+    )
 
 
 def confirmed(columns: pd.DataFrame, label: Label) -> pd.DataFrame:

@@ -56,8 +56,11 @@ class Treebank:
 
         texts = self._texts(context)
         seen = [set(text.words) for text in texts]
-        kept = [one for one in self._instances(context.causal)
-                if one.word in seen[one.text] and set(one.targets) <= seen[one.text]]  # fmt: skip
+        kept = [
+            one
+            for one in self._instances(context.causal)
+            if one.word in seen[one.text] and set(one.targets) <= seen[one.text]
+        ]
         judged, _ = with_offsets(kept)
         names = sorted({f"{relation}:{way}" for relation in self.relations() for way in DIRECTIONS})
         by_text: dict[int, list[Instance]] = {}
@@ -65,9 +68,16 @@ class Treebank:
             by_text.setdefault(one.text, []).append(one)
         order = sorted(by_text, key=lambda number: len(texts[number].ids))
         groups = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-        return [word_batch(context.checkpoint, [texts[number] for number in group], group,
-                           **as_extra((one for number in group for one in by_text[number]), group, names),
-                           first_piece=self.first_piece) for group in groups]  # fmt: skip
+        return [
+            word_batch(
+                context.checkpoint,
+                [texts[number] for number in group],
+                group,
+                **as_extra((one for number in group for one in by_text[number]), group, names),
+                first_piece=self.first_piece,
+            )
+            for group in groups
+        ]
 
     def lost(self, context: InputContext) -> dict[str, int]:
         """How many sentences and words the limit cut, and how many words have no piece of their own."""
@@ -89,8 +99,10 @@ class Treebank:
                 if head is None or head < 0 or not relation:
                     continue
                 name = relation if self.subtypes else relation.partition(":")[0]
-                found += [Instance(f"{name}:dependent-head", number, dependent, (head,)),
-                          Instance(f"{name}:head-dependent", number, head, (dependent,))]  # fmt: skip
+                found += [
+                    Instance(f"{name}:dependent-head", number, dependent, (head,)),
+                    Instance(f"{name}:head-dependent", number, head, (dependent,)),
+                ]
         return [one for one in found if not causal or one.targets[0] < one.word]
 
 

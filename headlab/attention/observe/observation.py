@@ -66,10 +66,12 @@ class Observation:
         means = sums.rows.mean()
         norms = sums.norms.mean()
         columns: dict[str, object] = {
-            "kind": site.kind, "layer": site.layer, "head": np.arange(site.n_heads),
+            "kind": site.kind,
+            "layer": site.layer,
+            "head": np.arange(site.n_heads),
             "kv_group": np.arange(site.n_heads) // (site.n_heads // site.n_kv_heads),
             "n_queries": int(sums.rows.count[0]),
-        }  # fmt: skip
+        }
         for which, suffix in enumerate(("", "_words")):
             for name in STATISTICS:
                 values = norms[:, which] if name == "output_norm" else means[:, 2 * ROW_STATISTICS.index(name) + which]

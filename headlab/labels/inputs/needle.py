@@ -57,8 +57,13 @@ def _run(context: InputContext, sizes: Haystacks, number: int) -> Batch | None:
     if unknown in wanted or len(ids) + len(wanted) > longest(context):
         return None
     with torch.no_grad():
-        said = context.model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
-                                      max_new_tokens=len(wanted), pad_token_id=ids[0])  # fmt: skip
+        said = context.model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            do_sample=False,
+            max_new_tokens=len(wanted),
+            pad_token_id=ids[0],
+        )
     new = said[0, len(ids) :].tolist()
     if len(set(wanted) & set(new)) <= RECALLED * len(set(wanted)):
         return None
@@ -67,8 +72,12 @@ def _run(context: InputContext, sizes: Haystacks, number: int) -> Batch | None:
     asked[0, needle] = True
     speaks[0, len(ids) - 1 : -1] = True  # a token is predicted one place before it stands
     tokens = Tokens(said, torch.ones_like(at), at, at)
-    return Batch({"input_ids": said, "attention_mask": torch.ones_like(said)}, tokens, examples=(number,),
-                 extra={"needle": asked, "said": speaks})  # fmt: skip
+    return Batch(
+        {"input_ids": said, "attention_mask": torch.ones_like(said)},
+        tokens,
+        examples=(number,),
+        extra={"needle": asked, "said": speaks},
+    )
 
 
 def _prompt(context: InputContext, sizes: Haystacks, number: int) -> tuple[list[int], list[int]]:

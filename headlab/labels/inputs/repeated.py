@@ -41,8 +41,10 @@ class RepeatedTokens:
         if period < SHORTEST or getattr(context.model.config, "is_encoder_decoder", False):
             return []
         draw = np.random.default_rng([context.seed, period])
-        rows = [[*before, *np.tile(draw.choice(words, period, replace=False), self.copies), *after]
-                for _ in range(self.texts)]  # fmt: skip
+        rows = [
+            [*before, *np.tile(draw.choice(words, period, replace=False), self.copies), *after]
+            for _ in range(self.texts)
+        ]
         ids = torch.tensor(np.array(rows))
         place = torch.full(ids.shape, -1)
         place[:, len(before) : len(before) + self.copies * period] = torch.arange(self.copies * period)
