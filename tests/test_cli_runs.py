@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from headlab.base.statistics import STATISTICS
 from headlab.cli import run
-from headlab.runs.tables import STATISTICS, SWEEP_COLUMNS, load_table, read_meta
+from headlab.runs.folder import read_meta
+from headlab.runs.tables import SWEEP_COLUMNS, load_table
 
 TEXTS = ["the cat sleeps and a dog runs .", "a bird sings in the green .", "the red dog sleeps on a cat ."]
 
@@ -491,7 +493,8 @@ def test_a_demo_checkpoint_that_is_not_installed_names_the_pip_command(
 def test_a_run_refused_before_its_first_table_leaves_nothing_of_it(tmp_path: Path) -> None:
     from headlab.base.errors import DataError
     from headlab.commands.results_folder import results_in
-    from headlab.runs.tables import open_run, write_atomically
+    from headlab.runs.files import write_atomically
+    from headlab.runs.folder import open_run
 
     def refused(out: Path, *files: str) -> None:
         with pytest.raises(DataError), results_in(out):

@@ -38,7 +38,19 @@ class HasHeads(Protocol):
 def head_name(head: HeadId | Sequence, *, single_stack: bool) -> str:
     """`L3H5` in a model with one stack; `E3H5`, `D3H5`, `X3H5` for encoder, decoder and cross-attention."""
     kind, layer, index = head
-    return f"{'L' if single_stack else _LETTER[kind]}{layer}H{index}"
+    return f"{'L' if single_stack else _LETTER.get(kind, kind)}{layer}H{index}"
+
+
+def head_names(index: Iterable[tuple[str, int, int]], *, single_stack: bool | None = None) -> list[str]:
+    """Names of heads: `L3H5` where all are of one kind (or `single_stack` says so), else `E3H5`, `D3H5`, `X3H5`.
+
+    Cross-attention is never all that a model has, so that a table of it alone has names with X.
+    """
+    heads = list(index)
+    if single_stack is None:
+        kinds = {kind for kind, _, _ in heads}
+        single_stack = len(kinds) <= 1 and kinds != {"cross"}
+    return [head_name(head, single_stack=single_stack) for head in heads]
 
 
 def parse_heads(text: str | Mapping[int, Iterable[int]], like: HasHeads) -> list[HeadId]:

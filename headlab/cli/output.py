@@ -95,7 +95,7 @@ def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on stdout."""
-    from headlab.runs.tables import to_json
+    from headlab.runs.files import to_json
 
     print(to_json(value))
 

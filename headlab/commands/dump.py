@@ -59,7 +59,7 @@ class DumpRequest(RunRequest):
         self._check_labels()
         self._check_sources()
         if self.statistics:
-            from headlab.runs.tables import STATISTICS
+            from headlab.base.statistics import STATISTICS
 
             for statistic in self.statistics:
                 if statistic not in STATISTICS:
@@ -219,7 +219,8 @@ def _observe(request: DumpRequest, texts: _Texts, labels: list[Any], out: Path, 
     """Observe and write everything; returns the head table."""
     from headlab.attention.heads import Heads
     from headlab.report.pictures import write_brief
-    from headlab.runs.tables import load_table, open_run, read_meta, save_table, table_path, write_meta
+    from headlab.runs.folder import open_run, read_meta, write_meta
+    from headlab.runs.tables import load_table, save_table, table_path
     from headlab.runs.word_maps import word_maps
 
     stages.begin("probing and proving")

@@ -86,8 +86,9 @@ def run(request: SingleRequest, out: str | Path, progress: Progress | None = Non
 def _measured(request: SingleRequest, task: Task, out: Path, stages: Stages) -> pd.DataFrame:
     from headlab.attention.heads import Heads
     from headlab.pruning.layerwise import one_head_per_layer, single_heads
+    from headlab.runs.folder import open_run
     from headlab.runs.journal import Journal
-    from headlab.runs.tables import open_run, write_atomically
+    from headlab.runs.tables import save_plain
 
     stages.begin("probing and proving")
     heads = Heads(task.checkpoint)
@@ -97,25 +98,25 @@ def _measured(request: SingleRequest, task: Task, out: Path, stages: Stages) -> 
     measure = single_heads if request.single else one_head_per_layer
     journal = Journal(out, request.table, signature)
     table = measure(heads, task, **request.settings(), journal=journal, progress=stages)
-    write_atomically(out / f"{request.table}.csv", table.to_csv(index=False))
+    save_plain(table, out, request.table)
     return table
 
 
 def _compared(table: pd.DataFrame, other: Path | None, out: Path) -> pd.DataFrame | None:
     """How well the drops agree with those of another run, head by head."""
     from headlab.pruning.agreement import effect_correlation
-    from headlab.runs.tables import write_atomically
+    from headlab.runs.tables import save_plain
 
     (out / "correlation.csv").unlink(missing_ok=True)  # of an earlier comparison
     if other is None:
         return None
     correlation = effect_correlation(table, _single_heads_of(other))
-    write_atomically(out / "correlation.csv", correlation.to_csv(index=False))
+    save_plain(correlation, out, "correlation")
     return correlation
 
 
 def _finish(request: SingleRequest, task: Task, out: Path) -> None:
-    from headlab.runs.tables import write_meta
+    from headlab.runs.folder import write_meta
 
     write_meta(out, request.signature(task), command=request.command or request.command_line(out))
 

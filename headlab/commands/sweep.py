@@ -174,7 +174,8 @@ def _sweep(request: SweepRequest, task: Task, out: Path, stages: Stages) -> Swee
     from headlab.attention.heads import Heads
     from headlab.pruning.sweep import sweep as sweep_heads
     from headlab.report.pictures import write_brief
-    from headlab.runs.tables import open_run, save_table, write_meta
+    from headlab.runs.folder import open_run, write_meta
+    from headlab.runs.tables import save_table
 
     stages.begin("probing and proving")
     heads = Heads(task.checkpoint)
@@ -296,7 +297,7 @@ def _with_gates(
     import pandas as pd
 
     from headlab.pruning.ladder import Training, ladder
-    from headlab.runs.tables import write_atomically
+    from headlab.runs.tables import save_plain
 
     ladders = []
     for method, levels in request.levels().items():
@@ -311,7 +312,7 @@ def _with_gates(
         for row in closed.itertuples():
             stages.warn(f"every gate closed at {row.budget} (seed {row.seed}).")
     gates = pd.concat([climbed.gates for climbed in ladders], ignore_index=True)
-    write_atomically(out / "gates.csv", gates.to_csv(index=False))
+    save_plain(gates, out, "gates")
     return pd.concat([curve, *(climbed.curve for climbed in ladders)], ignore_index=True)
 
 
@@ -321,14 +322,14 @@ def _areas(request: SweepRequest, curve: pd.DataFrame, heads: Heads, task: Task,
     from headlab.metrics import metric
     from headlab.pruning.areas import curve_areas
     from headlab.runs.evaluations import evaluation_key
-    from headlab.runs.tables import load_table, write_atomically
+    from headlab.runs.tables import load_table, save_plain
 
     examples = load_table(out, "examples")
     whole = evaluation_key(HeadMask.full(heads), "zero", "report", task.signature())
     judged = curve[curve["run"].isin(set(examples["run"]))]
     metrics = [metric(name) for name in task.metrics]
     areas = curve_areas(judged, examples, metrics, whole=whole, seed=request.seed)
-    write_atomically(out / "areas.csv", areas.to_csv(index=False))
+    save_plain(areas, out, "areas")
     return areas
 
 
@@ -337,11 +338,11 @@ def _stability(request: SweepRequest, heads: Heads, task: Task, out: Path, stage
     import pandas as pd
 
     from headlab.pruning.agreement import rank_stability
-    from headlab.runs.tables import write_atomically
+    from headlab.runs.tables import save_plain
 
     stages.begin("scoring on halves")
     common: dict[str, Any] = {"seeds": request.seeds, "seed": request.seed, "ablation": request.ablation}
     parts = [rank_stability(name, heads, task, **common) for name in request.ordering_scores()]
     stability = pd.concat(parts)
-    write_atomically(out / "stability.csv", stability.to_csv(index=False))
+    save_plain(stability, out, "stability")
     return stability

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from headlab.base.errors import UsageError
-from headlab.base.masks import HeadMask
+from headlab.base.masks import HeadMask, head_names
 from headlab.metrics import metric
 from headlab.pruning.evaluated import evaluated
 from headlab.pruning.rungs import Rung, climb
 from headlab.pruning.significance import paired_bootstrap
 from headlab.runs.evaluations import MaskedEvaluation, evaluation_key, examples_table
-from headlab.runs.tables import SWEEP_COLUMNS, head_names, load_table, save_table, table_path
+from headlab.runs.tables import SWEEP_COLUMNS, load_table, save_table, table_path
 from headlab.scores import require_one_model
 from headlab.scores.gates.families import gate_family
 from headlab.scores.gates.gates import Gates

@@ -13,7 +13,7 @@ import numpy as np
 from headlab.metrics import metric
 from headlab.pruning.evaluated import evaluated
 from headlab.runs.evaluations import FOLDER, MaskedEvaluation, evaluation_key, read_evaluation
-from headlab.runs.tables import to_json, write_atomically
+from headlab.runs.files import to_json, write_atomically
 from headlab.scores.gates.gates import Gates
 from headlab.scores.gates.settings import Training
 from headlab.scores.gates.training import trained_gates

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from headlab.base.errors import DataError
+from headlab.runs.files import to_json, write_atomically
 from headlab.runs.maps import AttentionMap
 from headlab.runs.readable_tokens import readable_tokens
-from headlab.runs.tables import HEAD_INDEX, to_json, write_atomically
+from headlab.runs.tables import HEAD_INDEX
 
 
 def to_bertviz(maps: Sequence[AttentionMap], text: int | None = None) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def to_circuitsvis(maps: Sequence[AttentionMap], text: int | None = None) -> dic
 
     Raises DataError for maps whose queries and keys are different tokens, which circuitsvis cannot show.
     """
-    from headlab.runs.tables import head_names
+    from headlab.base.masks import head_names
 
     shown = _of_text(maps, text)
     if any(list(m.query_tokens) != list(shown[0].key_tokens) for m in shown):

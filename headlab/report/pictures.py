@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlab.base.errors import unknown_name
+from headlab.base.masks import head_names
 from headlab.report.definitions import BOUNDS, STATISTICS, define
 from headlab.report.figures import (
     attention_grid,
@@ -33,9 +34,10 @@ from headlab.report.figures.clusters import divergences
 from headlab.report.figures.style import FORMATS
 from headlab.report.series import training_series
 from headlab.report.sweep_sentences import basis
+from headlab.runs.files import FIGURES
 from headlab.runs.maps import AttentionMap
 from headlab.runs.stored_run import Run, find_runs, read_run
-from headlab.runs.tables import HEAD_INDEX, head_names, label_columns, score_columns
+from headlab.runs.tables import HEAD_INDEX, label_columns, score_columns
 
 MOST_MAPS = 12  # in one grid
 LEARNED = {"hard_concrete", "exact_k"}  # strategies whose cuts are points of a front rather than of a curve
@@ -290,7 +292,7 @@ def write_brief(folder: str | Path, formats: Iterable[str] = ("png", "svg")) -> 
     return [
         path
         for picture in brief_pictures(read_run(folder, folder.name))
-        for path in save_figure(picture.figure, folder / "figures" / picture.stem, list(formats))
+        for path in save_figure(picture.figure, folder / FIGURES / picture.stem, list(formats))
     ]
 
 
@@ -306,5 +308,5 @@ def write_figures(folders: str | Path | Iterable[str | Path], formats: Iterable[
         path
         for folder, drawn in places
         for picture in drawn
-        for path in save_figure(picture.figure, folder / "figures" / picture.stem, formats)
+        for path in save_figure(picture.figure, folder / FIGURES / picture.stem, formats)
     ]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headlab.base.masks import HeadMask
-from headlab.runs.tables import to_json, write_atomically
+from headlab.runs.files import to_json, write_atomically
 
 FOLDER = "rows"
 _NOTE = b"headlab"

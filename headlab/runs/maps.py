@@ -16,8 +16,9 @@ from safetensors.numpy import load_file, save
 
 from headlab.base.display import html_of
 from headlab.base.errors import DataError
-from headlab.runs.tables import to_json, write_atomically
+from headlab.runs.files import to_json, write_atomically
 
+FILES = ("maps.json", "maps.safetensors")
 _SPECIAL = re.compile(r"^(\[[A-Z_0-9]+\]|</?(s|unk|pad|bos|eos|mask|sep|cls)>|<\|[^|]*\|>|<extra_id_\d+>)$")
 
 
@@ -145,7 +146,7 @@ def _side(tokens: Sequence[str], special: Sequence[bool] | None, places: Places 
 
 def load_maps(folder: str | Path) -> Maps:
     """The maps of a run, in the order they were stored, or none; raises DataError for damaged files."""
-    listing, weights = Path(folder) / "maps.json", Path(folder) / "maps.safetensors"
+    listing, weights = (Path(folder) / name for name in FILES)
     if not listing.is_file() or not weights.is_file():
         return Maps()
     try:

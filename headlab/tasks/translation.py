@@ -19,6 +19,7 @@ from headlab.models.decoding import Decoding, generate, require_decodable
 from headlab.models.demo.parallel import demo_pairs
 from headlab.models.state import device_of, evaluating
 from headlab.models.texts.batch import Batch
+from headlab.runs.files import TRANSLATIONS
 from headlab.tasks.data.languages import languages, pair_of_name
 from headlab.tasks.data.parallel import Parallel, read_pairs, read_testset, read_together
 from headlab.tasks.data.splits import limited
@@ -28,7 +29,7 @@ from headlab.tasks.running.options import Options
 from headlab.tasks.running.pairs import collate, encode
 from headlab.tasks.running.rows import Example, Row
 from headlab.tasks.running.task import Loaded, Task
-from headlab.tasks.running.translations import FOLDER, Translated, Translations
+from headlab.tasks.running.translations import Translated, Translations
 
 WARNINGS = ("length_ratio", "empty_outputs", "unfinished")
 REFERENCE = ("nll", "next_token_accuracy")  # from the references alone, without decoding
@@ -162,7 +163,7 @@ class Translation(Task):
         if self.options.metric == "nll":
             yield
             return
-        self._kept, self._keeps = Translations(Path(folder) / FOLDER / f"{key}.jsonl"), True
+        self._kept, self._keeps = Translations(Path(folder) / TRANSLATIONS / f"{key}.jsonl"), True
         try:
             yield
             self._kept.sort()

@@ -22,7 +22,8 @@ import torch
 from headlab.attention.heads import Heads
 from headlab.models import Batch, Checkpoint, Tokens, open_model
 from headlab.models.demo.texts import demo_prose
-from headlab.runs.tables import write_atomically, write_meta
+from headlab.runs.files import write_atomically
+from headlab.runs.folder import write_meta
 
 LABELS = ("previous_token", "next_token", "self", "positional", "separator", "broad", "sink")
 

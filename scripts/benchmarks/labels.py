@@ -28,7 +28,8 @@ from headlab.labels import default_labels
 from headlab.models import Checkpoint
 from headlab.models.demo.texts import demo_prose
 from headlab.models.random_weights import random_weights
-from headlab.runs.tables import write_atomically, write_meta
+from headlab.runs.files import write_atomically
+from headlab.runs.folder import write_meta
 from scripts.benchmarks.capture import PeakMemory
 from scripts.experiments.labels.tables import next_token
 

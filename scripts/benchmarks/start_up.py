@@ -22,7 +22,8 @@ from typing import NamedTuple
 import pandas as pd
 
 import headlab
-from headlab.runs.tables import write_atomically, write_meta
+from headlab.runs.files import write_atomically
+from headlab.runs.folder import write_meta
 
 NEW = "{new}"  # a folder that is not there yet, another one for each process
 

@@ -24,7 +24,8 @@ import torch
 import headlab
 from headlab.models.demo.firefox.decoding import translate
 from headlab.models.demo.parallel import demo_pairs
-from headlab.runs.tables import write_atomically, write_meta
+from headlab.runs.files import write_atomically
+from headlab.runs.folder import write_meta
 
 MODEL = "demo:firefox-en-pt"
 

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from headlab.base.masks import head_names
 from headlab.report.notebook import heads_html
 from headlab.report.page.page import write_report
 from headlab.runs.maps import AttentionMap
-from headlab.runs.tables import head_names
 
 Write = Callable[..., Path]
 HEBREW, EMOJI, EVIL = "שלום", "🙂👩\u200d👧", "<script>alert(1)</script>"

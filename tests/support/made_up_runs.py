@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headlab.runs.folder import save
 from headlab.runs.maps import AttentionMap, save_maps
-from headlab.runs.tables import HEAD_INDEX, SWEEP_COLUMNS, save
+from headlab.runs.tables import HEAD_INDEX, SWEEP_COLUMNS
 
 LABELS = {
     "previous_token": ("prev_mass", 0.5),

@@ -14,11 +14,11 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import FuncFormatter
 
 from headlab.base.errors import DataError, UsageError
+from headlab.base.masks import head_names
 from headlab.report.figures.grid import ticks
 from headlab.report.figures.style import TWO_COLUMNS, figure_of, new_figure, plain, styled
 from headlab.runs.maps import AttentionMap
 from headlab.runs.readable_tokens import readable_tokens
-from headlab.runs.tables import head_names
 
 LEAST_FONT = 3.0  # points; below, tokens give way to positions
 LONGEST_TOKEN = 12  # characters

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from headlab.base.errors import UsageError, unknown_name
-from headlab.runs.tables import write_atomically
+from headlab.runs.files import write_atomically
 
 ONE_COLUMN = 3.35  # inches, as most journals and the ACL style have it
 TWO_COLUMNS = 6.9

@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from headlab.base.masks import head_names
+from headlab.base.statistics import STATISTICS
 from headlab.runs.stored_run import Run
-from headlab.runs.tables import STATISTICS, head_names, label_columns, score_columns
+from headlab.runs.tables import label_columns, score_columns
 
 FEWEST = 3  # heads below which a rank correlation says nothing
 

@@ -20,8 +20,8 @@ from headlab.report.page.quantise import BUDGET
 from headlab.report.page.summary import compare_sentences, summarize
 from headlab.report.page.tables import flat_of, tables_of, texts_of
 from headlab.report.pictures import Picture, main_pictures
+from headlab.runs.files import REPORT, write_atomically
 from headlab.runs.stored_run import Run, find_runs
-from headlab.runs.tables import write_atomically
 
 _START = 1 << 14  # bytes; the title of a report stands well within them
 
@@ -37,9 +37,9 @@ def write_report(folders: str | Path | Iterable[str | Path], out: str | Path | N
     if not given:
         raise DataError("No folder was named.", "Name a folder that headlab dump or headlab sweep wrote.")
     runs = find_runs(given)
-    path = Path(out) if out is not None else given[0] / "report.html"
+    path = Path(out) if out is not None else given[0] / REPORT
     if path.is_dir():
-        path = path / "report.html"
+        path = path / REPORT
     _check_place(path)
     return write_atomically(path, render(runs))
 

@@ -9,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 
+from headlab.base.masks import head_names
 from headlab.report.definitions import EVIDENCE_SUFFIXES, define
 from headlab.report.figures.labels import carried_labels, cell_text, legend_keys
 from headlab.report.figures.style import COLOURS, GREY, PALE, is_dark
@@ -18,7 +19,7 @@ from headlab.report.series import curve_series, training_series
 from headlab.runs.maps import AttentionMap, is_special
 from headlab.runs.readable_tokens import readable_tokens
 from headlab.runs.stored_run import Run
-from headlab.runs.tables import HEAD_INDEX, head_names, label_columns
+from headlab.runs.tables import HEAD_INDEX, label_columns
 
 
 def run_payload(run: Run, budget: int = BUDGET) -> tuple[dict[str, Any], int]:

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
+from headlab.base.masks import head_names
 from headlab.report.definitions import define
 from headlab.report.page.compare import Pair
 from headlab.report.series import training_series
 from headlab.report.sweep_sentences import about_sweep, number, small_sample
 from headlab.runs.stored_run import Run
-from headlab.runs.tables import head_names, label_columns
+from headlab.runs.tables import label_columns
 
 __all__ = ["compare_sentences", "number", "summarize"]
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headlab.base.masks import head_names
 from headlab.report.definitions import EVIDENCE_SUFFIXES, SWEEP, define, evidence
 from headlab.report.page.summary import number
 from headlab.runs.readable_tokens import readable_tokens
 from headlab.runs.stored_run import Run
-from headlab.runs.tables import head_names, label_columns
+from headlab.runs.tables import label_columns
 
 
 def tables_of(run: Run) -> list[dict[str, Any]]:

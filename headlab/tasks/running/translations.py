@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from headlab.base.errors import UsageError
-from headlab.runs.tables import write_atomically
-
-FOLDER = "translations"
+from headlab.runs.files import write_atomically
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 from headlab import Batch, HeadMask, Heads, Tokens
 from headlab.base.errors import DataError
 from headlab.report import figures
-from headlab.runs.tables import read_meta, to_json, write_atomically, write_meta
+from headlab.runs.files import to_json, write_atomically
+from headlab.runs.folder import read_meta, write_meta
 
 TOKENS, VOCABULARY, BATCH, HELD_OUT = 64, 512, 32, 128
 PERIODS = (6, 30)

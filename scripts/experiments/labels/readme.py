@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from headlab.report import figures
-from headlab.runs.tables import load_table, write_atomically
+from headlab.runs.files import write_atomically
+from headlab.runs.tables import load_table
 
 # Heads that were known in these checkpoints before headlab labelled them, and the texts that the figures are from.
 STATED = (

@@ -24,6 +24,7 @@ import transformers
 import headlab
 from headlab import Batch, Heads
 from headlab.attention.observe.similarity import random_texts
+from headlab.base.masks import head_names
 from headlab.labels import default_labels
 from headlab.labels.inputs.context import InputContext
 from headlab.models import Checkpoint
@@ -31,7 +32,9 @@ from headlab.models.random_weights import random_weights
 from headlab.models.texts.treebanks import read_conllu
 from headlab.models.texts.windows import token_windows
 from headlab.report import figures
-from headlab.runs.tables import head_names, save_table, write_atomically, write_meta
+from headlab.runs.files import write_atomically
+from headlab.runs.folder import write_meta
+from headlab.runs.tables import save_table
 from scripts.experiments.labels import tables as experiments
 from scripts.experiments.labels.readme import write_readme
 from scripts.experiments.shared.folders import public_data

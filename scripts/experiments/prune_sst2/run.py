@@ -25,7 +25,9 @@ from headlab.pruning.orderings import Ordering
 from headlab.pruning.significance import paired_bootstrap
 from headlab.pruning.training import Finetuning, finetuned
 from headlab.report import figures
-from headlab.runs.tables import open_run, save_table, write_atomically, write_meta
+from headlab.runs.files import write_atomically
+from headlab.runs.folder import open_run, write_meta
+from headlab.runs.tables import save_table
 from scripts.experiments.shared.folders import ROOT, public_data
 from scripts.experiments.shared.markdown import markdown
 from scripts.experiments.shared.progress import say, told

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from headlab.report import figures
-from headlab.runs.tables import write_atomically
+from headlab.runs.files import write_atomically
 from scripts.experiments.shared.markdown import markdown
 from scripts.experiments.shared.translation import Bench, whole_key
 from scripts.experiments.shared.translation_tables import fragility, interval, with_p

@@ -31,7 +31,8 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from headlab.runs.tables import write_atomically, write_meta
+from headlab.runs.files import write_atomically
+from headlab.runs.folder import write_meta
 from scripts.experiments.shared.folders import public_data
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"

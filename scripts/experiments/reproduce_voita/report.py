@@ -10,9 +10,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
+from headlab.base.masks import head_names
 from headlab.pruning.significance import adjusted
 from headlab.report import figures
-from headlab.runs.tables import head_names, load_table, write_atomically
+from headlab.runs.files import write_atomically
+from headlab.runs.tables import load_table
 from scripts.experiments.shared.markdown import markdown
 from scripts.experiments.shared.translation import Bench, whole_key
 from scripts.experiments.shared.translation_tables import PLACE, affordable, interval, separation, survival, with_p

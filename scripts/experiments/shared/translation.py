@@ -13,13 +13,15 @@ from typing import Any
 import pandas as pd
 
 import headlab
-from headlab.base.masks import HeadId, HeadMask
+from headlab.base.masks import HeadId, HeadMask, head_names
 from headlab.models.demo.parallel import demo_pairs
 from headlab.pruning.ladder import Training, ladder
 from headlab.pruning.orderings import Ordering, order
 from headlab.pruning.sweep import sweep
 from headlab.runs.evaluations import evaluation_key
-from headlab.runs.tables import head_names, load_table, save_table, table_path, write_atomically, write_meta
+from headlab.runs.files import write_atomically
+from headlab.runs.folder import write_meta
+from headlab.runs.tables import load_table, save_table, table_path
 from scripts.experiments.shared.progress import say, told
 
 
