@@ -19,8 +19,8 @@ from .pruning.orderings import order as order
 from .pruning.sweep import sweep as sweep
 from .report.notebook import show as show
 from .report.page.page import write_report as write_report
+from .runs.folder import save as save
 from .runs.tables import load_table as load_table
-from .runs.tables import save as save
 from .scores import score as score
 from .tasks import task as task
 
