@@ -173,7 +173,7 @@ def evaluate_layers(
             known[f"{name} whole"] = [record.columns, complete.tolist()]
         columns, whole = known[f"{name} whole"]
         parts[None].append(np.array(whole, dtype=float)[None])
-        ids += list(dict.fromkeys(batch.examples))
+        ids += batch.example_ids
         for done, (key, keep) in enumerate(masks.items()):
             label = f"{name} {key[0]} {key[1]} {np.packbits(keep).tobytes().hex()}"
             if label not in known:

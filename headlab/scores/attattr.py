@@ -41,12 +41,12 @@ class AttentionAttribution(Score):
         heads = context.heads
         if self.steps < 1:
             raise UsageError(f"{self.steps} steps are no integral.", "Take at least 1; the paper takes 20.")
-        require_visible_values(heads)
+        require_visible_values(heads.subject)
         mean, done = Mean(), context.steps(context.n_examples * len(heads.sites), "attributions")
         for batch in context.batches():
             slopes = {}
             for site in heads.sites:
                 slopes[site.key] = mean_slope(context, batch, site, self.steps)
-                done(len(set(batch.examples)), f"{site.kind} layer {site.layer}")
-            mean.add(largest_attributions(heads, batch, slopes))
+                done(len(batch.example_ids), f"{site.kind} layer {site.layer}")
+            mean.add(largest_attributions(heads.subject, batch, slopes))
         return mean.scores

@@ -28,4 +28,4 @@ class Confidence(Score):
     def __call__(self, context: ScoreContext) -> Scores:
         from headlab.scores.measures.peaks import word_peaks
 
-        return mean_over_examples(context, lambda batch: word_peaks(context.heads, batch), "attention weights")
+        return mean_over_examples(context, lambda batch: word_peaks(context.heads.subject, batch), "attention weights")

@@ -56,15 +56,21 @@ class Batch:
         return (self.source,) if self.target is None else (self.source, self.target)
 
     @property
+    def example_ids(self) -> list[int]:
+        """The ids of the examples of the batch, each once, as they first appear."""
+        return list(dict.fromkeys(self.examples))
+
+    @property
     def owners(self) -> Tensor:
         """For each row the place of its example among those of the batch, (rows,); rows without examples own theirs."""
-        place = {example: i for i, example in enumerate(dict.fromkeys(self.examples))}
+        place = {example: i for i, example in enumerate(self.example_ids)}
         return torch.tensor([place[example] for example in self.examples] if place else range(len(self)))
 
     def sum_by_example(self, rows: Tensor) -> Tensor:
         """(rows, ...) added up over the rows of each example: (examples, ...), as they first appear in `examples`."""
         owners = self.owners.to(rows.device)
-        return rows.new_zeros((int(owners.max()) + 1, *rows.shape[1:])).index_add(0, owners, rows)
+        n = len(self.example_ids) or len(self)
+        return rows.new_zeros((n, *rows.shape[1:])).index_add(0, owners, rows)
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch with every tensor on another device."""

@@ -17,7 +17,7 @@ from headlab.attention.reach.sites import Site
 from headlab.base.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
+    from headlab.attention.subject import Subject
     from headlab.base.masks import LayerKey
     from headlab.models.texts.batch import Batch
     from headlab.scores.context import ScoreContext
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 REMEDY = "Use another score with this model, such as gradient."
 
 
-def require_visible_values(heads: Heads) -> None:
+def require_visible_values(subject: Subject) -> None:
     """Raise UnsupportedModelError unless every layer hands the plain sum of its visible values to a projection."""
-    heads.subject.need_projections("given attributions")
-    name = next((site.name for site in heads.sites if not site.direct), None)
-    if name is None and heads.view.tier not in (1, 2):
-        name = heads.sites[0].name
+    subject.need_projections("given attributions")
+    name = next((site.name for site in subject.sites if not site.direct), None)
+    if name is None and subject.view.tier not in (1, 2):
+        name = subject.sites[0].name
     if name is not None:
         raise UnsupportedModelError(f"{name} does not hand the plain sum of its values to a projection.", REMEDY)
 
@@ -48,9 +48,9 @@ def mean_slope(context: ScoreContext, batch: Batch, site: Site, steps: int) -> T
     return total / steps
 
 
-def largest_attributions(heads: Heads, batch: Batch, slopes: Mapping[LayerKey, Tensor]) -> np.ndarray:
+def largest_attributions(subject: Subject, batch: Batch, slopes: Mapping[LayerKey, Tensor]) -> np.ndarray:
     """max_ij a_ij dF/da_ij, (examples of the batch, heads), with dF/da_ij = dF/dz_i . v_j and dF/dz from `slopes`."""
-    batch = batch.to(heads.device)
+    batch = batch.to(subject.device)
     tops: dict[LayerKey, Tensor] = {}
 
     def read(site: Site, call: AttentionCall, block: Block) -> None:
@@ -65,8 +65,8 @@ def largest_attributions(heads: Heads, batch: Batch, slopes: Mapping[LayerKey, T
         top = attribution.masked_fill(~real, -torch.inf).amax((2, 3)).double()
         tops[site.key] = torch.maximum(tops[site.key], top) if site.key in tops else top
 
-    show_blocks(heads.subject, batch, read)
-    rows, owners = torch.cat([tops[site.key] for site in heads.sites], 1).cpu().numpy(), batch.owners.numpy()
+    show_blocks(subject, batch, read)
+    rows, owners = torch.cat([tops[site.key] for site in subject.sites], 1).cpu().numpy(), batch.owners.numpy()
     by_example = np.full((owners.max() + 1, rows.shape[1]), -np.inf)
     np.maximum.at(by_example, owners, rows)
     return by_example

@@ -64,6 +64,5 @@ def rises_on(left_out: LeftOut, ids: Sequence[int] | np.ndarray, heads: Sequence
     context = left_out.context
     found = np.empty((len(heads), len(ids)))
     for batch in context.task.batches(context.split, examples=list(column)):
-        owners = list(dict.fromkeys(batch.examples))
-        found[:, [column[int(owner)] for owner in owners]] = left_out.rises(batch, heads)
+        found[:, [column[int(example)] for example in batch.example_ids]] = left_out.rises(batch, heads)
     return found

@@ -14,17 +14,17 @@ from headlab.attention.reach.call import AttentionCall
 from headlab.attention.reach.sites import Site
 
 if TYPE_CHECKING:
-    from headlab.attention.heads import Heads
+    from headlab.attention.subject import Subject
     from headlab.base.masks import LayerKey
     from headlab.models.texts.batch import Batch
 
 
-def word_peaks(heads: Heads, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+def word_peaks(subject: Subject, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     """Sums over word queries of the largest weight on a word, and the number of those queries, each (examples, heads).
 
     A word is a token that the tokenizer did not add.
     """
-    batch = batch.to(heads.device)
+    batch = batch.to(subject.device)
     sums: dict[LayerKey, Tensor] = {}
     counts: dict[LayerKey, Tensor] = {}
 
@@ -38,8 +38,8 @@ def word_peaks(heads: Heads, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         sums[site.key] = sums.get(site.key, 0) + added
         counts[site.key] = counts.get(site.key, 0) + query_words.sum(-1, keepdim=True).expand_as(added)
 
-    show_blocks(heads.subject, batch, read)
-    order = [site.key for site in heads.sites]
+    show_blocks(subject, batch, read)
+    order = [site.key for site in subject.sites]
     by_example = (
         batch.sum_by_example(torch.cat([layers[key] for key in order], 1).cpu()).double().numpy()
         for layers in (sums, counts)

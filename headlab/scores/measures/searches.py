@@ -44,7 +44,7 @@ def first_order(left_out: LeftOut) -> tuple[np.ndarray, np.ndarray]:
     ids: list[int] = []
     rows = []
     for batch in left_out.context.batches():
-        ids += dict.fromkeys(batch.examples)
+        ids += batch.example_ids
         rows.append(-gate_gradients(left_out.context, batch).T)
     return np.concatenate(rows, axis=1), np.array(ids)
 

@@ -24,7 +24,7 @@ def batches_of(task: Task, split: str) -> Iterator[Batch]:
 
 def batch_name(batch: Batch) -> str:
     """A name for what a batch holds, in a journal: other batches, of another size say, have other names."""
-    ids = ",".join(map(str, dict.fromkeys(batch.examples)))
+    ids = ",".join(map(str, batch.example_ids))
     return f"examples {hashlib.sha256(ids.encode()).hexdigest()[:16]}"
 
 

@@ -63,7 +63,7 @@ def evaluate(task: Evaluable, split: str, progress: Progress | None) -> Evaluati
     with evaluating(model), torch.no_grad():
         for batch in task.batches(split):
             columns = task.statistics(model, batch)
-            ids = list(dict.fromkeys(batch.examples))
+            ids = batch.example_ids
             found.append(pd.DataFrame({name: as_numbers(values) for name, values in columns.items()}, index=ids))
             done += len(ids)
             if progress:
