@@ -42,8 +42,8 @@ class Training:
         require_steps(self.steps)
         if self.train not in TRAIN:
             raise unknown_name("choice of what to train", self.train, TRAIN)
-        require_rate("learning rate", self.learning_rate)
-        require_rate("learning rate of weights", self.weights_rate)
+        require_rate("learning_rate", self.learning_rate)
+        require_rate("weights_rate", self.weights_rate)
 
 
 def require_steps(steps: int) -> None:
