@@ -74,12 +74,12 @@ install_alone() { # install_alone "the name of it" PACKAGE==VERSION ...: without
     pip_install --no-deps "${missing[@]}"
 }
 
-# set_up demo|demo,dev: everything that the extras need; skipped where a stamp says that nothing changed since.
+# set_up demo|demo,docs|demo,dev,docs: everything that the extras need; skipped where a stamp says that nothing changed since.
 set_up() {
     local extras="$1" stamp key
     make_venv
     key="$(cat "$ROOT/pyproject.toml" "$ROOT/constraints.txt" "$ROOT/scripts/environment.sh" | sha256sum) $ROOT"
-    for stamp in "$VENV/headlab-demo-dev.stamp" "$VENV/headlab-${extras/,/-}.stamp"; do
+    for stamp in "$VENV/headlab-demo-dev-docs.stamp" "$VENV/headlab-${extras//,/-}.stamp"; do
         if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$key" ]; then
             say "has everything installed already"
             return
