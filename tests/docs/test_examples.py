@@ -18,7 +18,11 @@ WRITTEN = ("tutorials", "findings", "definitions")  # run as notebooks, or witho
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"] + [
     path for path in sorted(DOCS.rglob("*.md")) if path.relative_to(DOCS).parts[0] not in WRITTEN
 ]
-SLOW = {"tutorials/pruning-a-classifier.md", "tutorials/pruning-a-translation-model.md", "tutorials/your-own-plugins.md"}
+SLOW = {
+    "tutorials/pruning-a-classifier.md",
+    "tutorials/pruning-a-translation-model.md",
+    "tutorials/your-own-plugins.md",
+}
 
 
 def _marked(name: str) -> object:
@@ -51,5 +55,5 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     pages = list((tmp_path / "site").rglob("*.html"))
     assert len(pages) > 30
-    loaded = [p for p in pages if any(f'{kind}="http' in p.read_text("utf-8") for kind in ("src", "stylesheet\" href"))]
+    loaded = [p for p in pages if any(f'{kind}="http' in p.read_text("utf-8") for kind in ("src", 'stylesheet" href'))]
     assert loaded == []  # nothing comes from the network
