@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The names are those of __init__.pyi, imported when they are first used: `import headlab` loads neither torch nor
 # matplotlib.

@@ -19,8 +19,8 @@ PAGES = Path(__file__).parents[2] / "docs" / "definitions"
 
 INDEX = """# Definitions
 
-Written by `python -m scripts.documentation.definitions` from what the plugins carry about themselves: the same words stand in
-`headlab list`, in tables and on pages of the report.
+Written by `python -m scripts.documentation.definitions` from what the plugins carry about themselves: the same words
+stand in `headlab list`, in tables and on pages of the report.
 
 - [Labels](labels.md): what a head does.
 - [Scores](scores.md): what a head is worth; higher is more important.
@@ -28,6 +28,18 @@ Written by `python -m scripts.documentation.definitions` from what the plugins c
 - [Columns](columns.md): statistics, evidence, sweeps.
 - [What the numbers mean](../what-the-numbers-mean.md): how they fit together.
 """
+
+ABOUT_LABELS = """# Labels
+
+A head carries a label where the score is above the threshold; chance, intervals and adjusted p stand beside it. A label
+that the texts cannot decide is missing, not false."""
+ABOUT_SCORES = """# Scores
+
+Higher means more important; a sweep removes the smallest first. A variant is named after a colon: `gradient:per-token`."""
+ABOUT_TASKS = """# Tasks and metrics
+
+A task opens data and says what a model is worth; a metric is computed from sums over examples, so that a bootstrap needs
+no model."""
 
 
 def plugins_of(registry: Any) -> list[Any]:
@@ -49,8 +61,8 @@ def table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def entry(plugin: Any, facts: Mapping[str, Any]) -> str:
     """A plugin with its facts, those that are empty left out."""
-    lines = [f"## {plugin.name}", line(plugin.text)]
-    listed = {"Definition": plugin.definition, "Source": plugin.source} | dict(facts)
+    lines = [f"## {plugin.name}", line(getattr(plugin, "text", ""))]
+    listed = {"Definition": getattr(plugin, "definition", ""), "Source": getattr(plugin, "source", "")} | dict(facts)
     lines.append(
         "\n".join(f"- **{name}**: {line(fact)}" for name, fact in listed.items() if fact not in (None, "", ()))
     )
@@ -59,21 +71,24 @@ def entry(plugin: Any, facts: Mapping[str, Any]) -> str:
 
 def labels() -> str:
     """Every label."""
-    parts = ["# Labels", "A head carries a label where the score is above the threshold; chance, intervals and adjusted p "
-             "stand beside it. A label that the texts cannot decide is missing, not false."]  # fmt: skip
+    parts = [ABOUT_LABELS]
     for label in plugins_of(LABELS):
-        parts.append(entry(label, {
-            "Null": label.null,
-            "Reads": "texts of its own" if label.input is not None else "the given texts",
-            "In figures": f"`{label.letter}`, {label.colour}",
-        }))  # fmt: skip
+        parts.append(
+            entry(
+                label,
+                {
+                    "Null": label.null,
+                    "Reads": "texts of its own" if label.input is not None else "the given texts",
+                    "In figures": f"`{label.letter}`, {label.colour}",
+                },
+            )
+        )
     return "\n\n".join(parts) + "\n"
 
 
 def scores() -> str:
     """Every score."""
-    parts = ["# Scores", "Higher means more important; a sweep removes the smallest first. A variant is named after a colon: "
-             "`gradient:per-token`."]  # fmt: skip
+    parts = [ABOUT_SCORES]
     for score in plugins_of(SCORES):
         variants = ", ".join(f"`{score.name}:{variant}`" for variant in score.variants)
         parts.append(entry(score, {"Unit": score.unit, "Variants": variants}))
@@ -82,19 +97,29 @@ def scores() -> str:
 
 def tasks_and_metrics() -> str:
     """Every task and every metric."""
-    parts = ["# Tasks and metrics", "A task opens data and says what a model is worth; a metric is computed from sums over "
-             "examples, so that a bootstrap needs no model."]  # fmt: skip
+    parts = [ABOUT_TASKS]
     for task in plugins_of(TASKS):
-        parts.append(entry(task, {
-            "Loss": task.loss,
-            "Metrics": ", ".join(f"`{name}`" for name in task.metrics),
-            "Demo models": ", ".join(f"`{name}`" for name in task.demo_models),
-        }))  # fmt: skip
+        parts.append(
+            entry(
+                task,
+                {
+                    "Loss": getattr(task, "loss", ""),
+                    "Metrics": ", ".join(f"`{name}`" for name in task.metrics),
+                    "Demo models": ", ".join(f"`{name}`" for name in getattr(task, "demo_models", ())),
+                },
+            )
+        )
     rows = (
-        (f"`{m.name}`", m.title, m.unit, "" if m.bounds is None else f"{m.bounds[0]:g} to {m.bounds[1]:g}",
-         "higher" if m.higher_is_better else "lower", f"{m.text} {m.definition}; {m.source}")
+        (
+            f"`{m.name}`",
+            m.title,
+            m.unit,
+            "" if m.bounds is None else f"{m.bounds[0]:g} to {m.bounds[1]:g}",
+            "higher" if m.higher_is_better else "lower",
+            f"{m.text} {m.definition}; {m.source}",
+        )
         for m in plugins_of(METRICS)
-    )  # fmt: skip
+    )
     parts += ["## Metrics", table(("metric", "title", "unit", "bounds", "better", "definition and source"), rows)]
     return "\n\n".join(parts) + "\n"
 

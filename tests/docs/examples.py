@@ -1,4 +1,4 @@
-"""Runs the examples of a page: its Python in order in one namespace, its `$ headlab` lines as the command line would."""
+"""Runs a page's examples: its Python in order in one namespace, its `$ headlab` lines as the command line would."""
 
 from __future__ import annotations
 
