@@ -35,11 +35,12 @@ A head carries a label where the score is above the threshold; chance, intervals
 that the texts cannot decide is missing, not false."""
 ABOUT_SCORES = """# Scores
 
-Higher means more important; a sweep removes the smallest first. A variant is named after a colon: `gradient:per-token`."""
+Higher means more important; a sweep removes the smallest first. A variant is named after a colon:
+`gradient:per-token`."""
 ABOUT_TASKS = """# Tasks and metrics
 
-A task opens data and says what a model is worth; a metric is computed from sums over examples, so that a bootstrap needs
-no model."""
+A task opens data and says what a model is worth; a metric is computed from sums over examples, so that a bootstrap
+needs no model."""
 
 
 def plugins_of(registry: Any) -> list[Any]:
@@ -69,6 +70,13 @@ def entry(plugin: Any, facts: Mapping[str, Any]) -> str:
     return "\n\n".join(lines)
 
 
+def reads(label: Any) -> str:
+    """Which texts a label is judged on."""
+    if getattr(label, "needs", ""):
+        return f"the file of `{label.needs}`"
+    return "texts of its own, so that it has to be named" if label.input is not None else "the given texts"
+
+
 def labels() -> str:
     """Every label."""
     parts = [ABOUT_LABELS]
@@ -78,7 +86,7 @@ def labels() -> str:
                 label,
                 {
                     "Null": label.null,
-                    "Reads": "texts of its own" if label.input is not None else "the given texts",
+                    "Reads": reads(label),
                     "In figures": f"`{label.letter}`, {label.colour}",
                 },
             )
