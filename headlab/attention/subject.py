@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 import torch
@@ -16,7 +16,8 @@ from headlab.attention.reach.declared import DeclaredSite, prove_declared
 from headlab.attention.reach.example import example_batch
 from headlab.attention.reach.projections import edits_at_projections
 from headlab.attention.reach.proofs import probe_and_prove
-from headlab.attention.reach.sites import Edit, Proof, Site, difference, output_tensor, require_seen, tolerance
+from headlab.attention.reach.sites import Edit, Proof, Site, require_seen
+from headlab.attention.reach.trunk import Trunk, find_trunk
 from headlab.attention.reach.views import ReaderOf, View, site_handler
 from headlab.base.errors import UnsupportedModelError, UsageError
 from headlab.base.masks import LayerKey
@@ -28,9 +29,8 @@ from headlab.models.texts.batch import Batch
 class Subject:
     """A model as it was proven: its attention sites, the view that shows them, and how its forward pass is run.
 
-    `trunk` is the module that is run where only what happens on the way counts: the model without its language-model
-    head, where that reaches every site. `checkpoint` is None for a bare module. Two subjects are equal where they are
-    the same object.
+    `trunk` is run where only what happens on the way counts. `checkpoint` is None for a bare module. Two subjects are
+    equal where they are the same object.
     """
 
     module: nn.Module
@@ -40,8 +40,7 @@ class Subject:
     view: View
     proofs: tuple[Proof, ...]
     unseen: tuple[str, ...]
-    trunk: nn.Module
-    takes_use_cache: bool  # the trunk takes use_cache=False and says the same
+    trunk: Trunk
     _grams: dict[LayerKey, Tensor | None] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -56,7 +55,6 @@ class Subject:
         module: nn.Module = model if isinstance(model, nn.Module) else model.model
         batch = example_batch(module) if example is None else example.to(device_of(module))
         finding = probe_and_prove(module, batch) if declared is None else prove_declared(module, batch, list(declared))
-        trunk = _trunk(module, finding.sites, finding.view, batch)
         return cls(
             module=module,
             checkpoint=None if isinstance(model, nn.Module) else model,
@@ -65,8 +63,7 @@ class Subject:
             view=finding.view,
             proofs=tuple(finding.proofs),
             unseen=finding.unseen,
-            trunk=trunk,
-            takes_use_cache=_takes_use_cache(trunk, module, batch),
+            trunk=find_trunk(module, finding.sites, finding.view, batch),
         )
 
     @property
@@ -92,10 +89,7 @@ class Subject:
 
     def forward(self, batch: Batch) -> None:
         """One forward pass for what it shows on the way: without the language-model head where there is one."""
-        inputs = _without_labels(batch)
-        if self.takes_use_cache:
-            inputs["use_cache"] = False  # keys and values of all layers would be kept for nothing
-        self.trunk(**inputs)
+        self.trunk.forward(batch)
 
     @contextlib.contextmanager
     def watched(self, reader_of: ReaderOf) -> Iterator[None]:
@@ -117,8 +111,8 @@ class Subject:
 
     def need_sight(self, keys: Iterable[LayerKey] | None = None) -> None:
         """Raise UnsupportedModelError for layers (all without `keys`) that were declared without their weights."""
-        wanted = None if keys is None else set(keys)
-        blind = next((s for s in self.sites if not s.seen and (wanted is None or s.key in wanted)), None)
+        asked = set(self.heads_per_layer if keys is None else keys)
+        blind = next((site for site in self.sites if not site.seen and site.key in asked), None)
         if blind is not None:
             cause = f"The {blind.kind} layer {blind.layer} was declared without weights."
             raise UnsupportedModelError(cause, "Name a module that returns its attention as `weights`.")
@@ -143,32 +137,8 @@ class Subject:
         require_seen([site.key for site in self.sites if site.seen], seen)
 
 
-def _without_labels(batch: Batch) -> dict[str, Any]:
-    return {name: value for name, value in batch.inputs.items() if name != "labels"}
+class HasSubject(Protocol):
+    """Heads, as the public functions take them."""
 
-
-def _trunk(model: nn.Module, sites: list[Site], view: View, example: Batch) -> nn.Module:
-    """The base model, if running it alone reaches every site; else the model itself."""
-    base = getattr(model, "base_model", None)
-    if not isinstance(base, nn.Module) or base is model:
-        return model
-    seen: set[LayerKey] = set()
-    handler = site_handler(sites, lambda site, call: seen.add(site.key), view)
-    try:
-        with torch.no_grad(), evaluating(model), view.engage(model, handler):
-            base(**example.inputs)
-    except Exception:  # whatever a base model raises on inputs that were made for the whole one
-        return model
-    return base if len(seen) == len(sites) else model
-
-
-def _takes_use_cache(trunk: nn.Module, model: nn.Module, example: Batch) -> bool:
-    """Whether the trunk takes use_cache=False, and its output stays the same."""
-    inputs = _without_labels(example)
-    try:
-        with torch.no_grad(), evaluating(model):
-            plain = output_tensor(trunk(**inputs))
-            without = output_tensor(trunk(**inputs, use_cache=False))
-    except Exception:  # a module that has never heard of use_cache may raise anything
-        return False
-    return difference(without, plain, example) <= tolerance(model)
+    @property
+    def subject(self) -> Subject: ...

@@ -19,7 +19,7 @@ from headlab.attention.observe.passes import scene_of
 from headlab.attention.observe.targets import ROWS
 from headlab.attention.reach.call import AttentionCall, by_query_head
 from headlab.attention.reach.sites import Site
-from headlab.attention.subject import Subject
+from headlab.attention.subject import HasSubject, Subject
 from headlab.base.errors import UnsupportedModelError
 from headlab.base.masks import LayerKey
 from headlab.labels import Label
@@ -28,16 +28,16 @@ from headlab.models.texts.batch import Batch, Loss
 Seen = dict[LayerKey, tuple[Geometry, Tensor]]
 
 
-def key_gradients(subject: Subject, batches: Iterable[Batch], loss: Loss, labels: Sequence[Label]) -> pd.DataFrame:
+def key_gradients(heads: HasSubject, batches: Iterable[Batch], loss: Loss, labels: Sequence[Label]) -> pd.DataFrame:
     """Mean |d loss / d a_ij| over queries of the attention to each label's keys, indexed like the head table.
 
-    `subject` may be a Heads. `loss(model, batch)` returns one differentiable number per example; `labels` are those
+    `loss(model, batch)` returns one differentiable number per example; `labels` are those
     with a key class (separator, cls, sink, punctuation, vertical). Columns: `gradient_<label>`, the sum over the keys
     of the class, and `gradient_all` over all visible keys; means over real queries that see the class. Per key the
     class is above or below the rest where its share of the sum is above or below its share of the keys,
     `gradient_<label>_keys`. Raises UnsupportedModelError for a model whose attention is not a plain sum of values.
     """
-    subject = getattr(subject, "subject", subject)
+    subject = heads.subject
     lacking = [site.name for site in subject.sites if not site.direct or subject.view.tier != 1]
     if lacking:
         cause = f"{lacking[0]} does not hand the plain sum of its values to a projection."

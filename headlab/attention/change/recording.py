@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headlab.attention.reach.multihead import opened
 from headlab.attention.reach.sites import Site, run
-from headlab.attention.reach.state import hooked, uncompiled
+from headlab.attention.reach.state import hooked, replaced_forwards, uncompiled
 from headlab.base.masks import LayerKey
 from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
@@ -143,22 +143,6 @@ def recorded(model: nn.Module, recording: Recording) -> Iterator[None]:
             hooks.append(site.projection.register_forward_hook(keep(recording.projected, site.key)))
     with hooked(hooks), uncompiled(), opened(model):
         yield
-
-
-@contextlib.contextmanager
-def replaced_forwards(forwards: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Inside, each module's forward is another function; what stood there is put back."""
-    before = {module: vars(module).get("forward") for module in forwards}
-    try:
-        for module, forward in forwards.items():
-            vars(module)["forward"] = forward
-        yield
-    finally:
-        for module, own in before.items():
-            if own is None:
-                vars(module).pop("forward", None)
-            else:
-                vars(module)["forward"] = own
 
 
 @contextlib.contextmanager

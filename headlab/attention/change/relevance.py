@@ -19,7 +19,7 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from headlab.attention.reach.state import uncompiled
+from headlab.attention.reach.state import hooked, replaced_forwards, uncompiled
 
 _SOFTMAX = {functional.softmax, torch.softmax, Tensor.softmax, torch.special.softmax}
 _ATTENTION = functional.scaled_dot_product_attention
@@ -105,18 +105,8 @@ def relevance_rules(model: nn.Module) -> Iterator[None]:
 
     activations = [module for module in model.modules() if _is_activation(module)]
     hooks = [m.register_forward_hook(lambda m, args, y: _rescaled(args[0], y)) for m in activations]
-    own = vars(model).get("forward")
-    model.forward = forward  # type: ignore[method-assign]
-    try:
-        with uncompiled():
-            yield
-    finally:
-        if own is None:
-            del model.forward
-        else:
-            model.forward = own
-        for hook in hooks:
-            hook.remove()
+    with hooked(hooks), replaced_forwards({model: forward}), uncompiled():
+        yield
 
 
 def _is_activation(module: nn.Module) -> bool:

@@ -25,10 +25,10 @@ from headlab.attention.change.recording import (
     gap_of,
     one_pass_for_all,
     recorded,
-    replaced_forwards,
 )
 from headlab.attention.reach.projections import per_head
 from headlab.attention.reach.sites import Site, difference, output_tensor, run, tolerance
+from headlab.attention.reach.state import replaced_forwards
 from headlab.attention.subject import Subject
 from headlab.base.masks import HeadId, HeadMask, LayerKey
 from headlab.models.state import evaluating

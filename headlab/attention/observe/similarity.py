@@ -14,22 +14,22 @@ import torch
 from torch import Tensor
 
 from headlab.attention.observe.maps import captured
-from headlab.attention.subject import Subject
+from headlab.attention.subject import HasSubject
 from headlab.base.errors import DataError, UsageError
 from headlab.models.texts.batch import Batch, Tokens
 
 SMOOTHING = 0.001
 
 
-def head_distances(subject: Subject, batches: Iterable[Batch], *, kind: str | None = None) -> pd.DataFrame:
+def head_distances(heads: HasSubject, batches: Iterable[Batch], *, kind: str | None = None) -> pd.DataFrame:
     """Mean Jensen-Shannon divergence in nats between the attention of every two heads, over real queries; in 0 .. ln 2.
 
     Clark et al. 2019 (1906.04341) sum over tokens where this is the mean, which is the same up to scale; rows are
     smoothed as in their code, .999 p + .001 / keys. `kind` chooses one kind of attention, needed where there are
-    several: heads with other queries and keys have no distance. `subject` may be a Heads.
+    several: heads with other queries and keys have no distance.
     Takes heads x tokens x tokens for one text at a time.
     """
-    subject = getattr(subject, "subject", subject)
+    subject = heads.subject
     kinds = list(dict.fromkeys(subject.index.get_level_values("kind")))
     if kind is None and len(kinds) > 1:
         raise UsageError(f"The model has attention of the kinds {', '.join(kinds)}.", "Give kind= one of them.")
@@ -39,8 +39,7 @@ def head_distances(subject: Subject, batches: Iterable[Batch], *, kind: str | No
     index = subject.index[subject.index.get_level_values("kind") == chosen]
     total, count = np.zeros((len(index), len(index))), 0
     for batch in batches:
-        maps = captured(subject, batch, heads=list(index))
-        attention = torch.cat([found for (each, _), found in maps.items() if each == chosen], 1)
+        attention = torch.cat(list(captured(subject, batch, heads=list(index)).values()), 1)
         queries, keys = batch.queries(chosen).valid, batch.keys(chosen).valid
         for row in range(len(batch)):
             real = attention[row][:, queries[row].to(attention.device)][:, :, keys[row].to(attention.device)]

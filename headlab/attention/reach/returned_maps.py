@@ -25,10 +25,10 @@ def prove_returned_maps(model: nn.Module, batch: Batch, maps: dict[str, list[Ten
         for call, (kind, layer, attention) in enumerate(flat)
     ]
     for kind, layer, attention in flat:
-        tokens = batch.target if kind in ("decoder", "cross") and batch.target is not None else batch.source
-        real = attention.float()[:, :, : tokens.valid.shape[1]].sum(-1).amax(1)
-        n_keys = (batch.source if kind == "cross" else tokens).valid.shape[1]
-        if tuple(attention.shape[2:]) != (tokens.valid.shape[1], n_keys) or (real > 1 + 1e-2).any():
+        side = "encoder" if kind == "single" else kind
+        n_queries, n_keys = (tokens.ids.shape[1] for tokens in (batch.queries(side), batch.keys(side)))
+        real = attention.float()[:, :, :n_queries].sum(-1).amax(1)
+        if tuple(attention.shape[2:]) != (n_queries, n_keys) or (real > 1 + 1e-2).any():
             return [], Proof(name, False, f"the {kind} map of layer {layer} has other shape or rows than attention")
     checked = 0
     for kind, found in maps.items():

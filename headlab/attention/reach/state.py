@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -27,6 +27,22 @@ def hooked(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextlib.contextmanager
+def replaced_forwards(forwards: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
+    """Inside, each module's forward is another function; what stood there is put back."""
+    before = {module: vars(module).get("forward") for module in forwards}
+    try:
+        for module, forward in forwards.items():
+            vars(module)["forward"] = forward
+        yield
+    finally:
+        for module, own in before.items():
+            if own is None:
+                vars(module).pop("forward", None)
+            else:
+                vars(module)["forward"] = own
 
 
 def configurations(model: nn.Module) -> list[Any]:
