@@ -11,23 +11,20 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.change.ablations import Replacements, masked, refuse_ablation
+from headlab.attention.change.ablations import Replacements, masked
 from headlab.attention.change.donors import N_DONORS, Donors, find_donors
-from headlab.attention.change.gate_gradients import gate_gradients
-from headlab.attention.change.means import mean_outputs
+from headlab.attention.change.gates import gate_gradients, under_gates
+from headlab.attention.change.replacements import mean_outputs, replacements
 from headlab.attention.observe.maps import attention_maps, captured
 from headlab.attention.observe.observation import observe
-from headlab.attention.observe.statistics import STATISTICS
 from headlab.attention.reach.declared import DeclaredSite
-from headlab.attention.reach.projections import gated
 from headlab.attention.reach.sites import Proof, Site
 from headlab.attention.reach.views import View
 from headlab.attention.subject import Subject
 from headlab.base.display import html_of
-from headlab.base.errors import UsageError, unknown_name
 from headlab.base.masks import HeadId, HeadMask, LayerKey, parse_heads
 from headlab.base.progress import Progress
-from headlab.labels import Label, load_label
+from headlab.labels import Label
 from headlab.models.texts.batch import Batch, Loss
 from headlab.runs.maps import Maps
 
@@ -137,15 +134,7 @@ class Heads:
         Nothing of size tokens x tokens is kept, and memory does not grow with the number of texts. Entropy in nats,
         distance in tokens. Raises UsageError for unknown labels or statistics, DataError where there is no text.
         """
-        for name in statistics or ():
-            if name not in STATISTICS:
-                raise unknown_name("statistic", name, STATISTICS)
-        if not any(site.seen for site in self.sites):
-            self.subject.need_sight()
-        chosen = [load_label(name) for name in dict.fromkeys(labels)]
-        table = observe(self.subject, batches, chosen, seed=seed, progress=progress).reindex(self.index)
-        dropped = set(STATISTICS) - set(STATISTICS if statistics is None else statistics)
-        return table.drop(columns=[name + suffix for name in dropped for suffix in ("", "_words")])
+        return observe(self.subject, batches, labels, statistics, seed=seed, progress=progress)
 
     def masked(
         self, mask: HeadMask, ablation: str = "zero", means: Replacements = None
@@ -163,20 +152,13 @@ class Heads:
         """
         return masked(self.subject, mask, ablation, means)
 
-    @contextlib.contextmanager
-    def gate_context(self, gates: Mapping[LayerKey, Tensor]) -> Iterator[None]:
+    def gate_context(self, gates: Mapping[LayerKey, Tensor]) -> contextlib.AbstractContextManager[None]:
         """Inside, each head's contribution is multiplied by its gate, through which gradients flow.
 
         A layer's gates are (head,), or (row, head) with one for each row of the batch; layers that are not named stay
         as they are. Raises UsageError for layers and numbers of heads that the model does not have.
         """
-        self.subject.need_gates("gated")
-        for key, gate in gates.items():
-            if gate.dim() not in (1, 2) or gate.shape[-1] != self.heads_per_layer.get(key):
-                cause = f"Gates of shape {tuple(gate.shape)} for {key} do not fit the model."
-                raise UsageError(cause, "Give (heads,) or (rows, heads of the layer) for each (kind, layer).")
-        with gated(self.model, self.sites, self.view, gates):
-            yield
+        return under_gates(self.subject, gates)
 
     def mean_outputs(self, batches: Iterable[Batch]) -> dict[LayerKey, Tensor]:
         """Each head's mean slice at the input of its output projection, over real tokens: (head, value_dim)."""
@@ -184,15 +166,11 @@ class Heads:
 
     def donors(self, batches: Iterable[Batch], *, n: int = N_DONORS, seed: int = 0) -> Donors:
         """Slices of `n` texts, chosen by the seed, for resample ablation; DataError for fewer than 2 examples."""
-        self.subject.need_gates("replaced by those of other texts")
-        refuse_ablation("resample", self.sites)
         return find_donors(self.subject, batches, n, seed)
 
     def replacements(self, ablation: str, batches: Iterable[Batch], *, seed: int = 0) -> Replacements:
         """What `masked` needs as `means` for an ablation: the means or the donors of these texts, or nothing."""
-        if ablation == "mean":
-            return self.mean_outputs(batches)
-        return self.donors(batches, seed=seed) if ablation == "resample" else None
+        return replacements(self.subject, ablation, batches, seed=seed)
 
     def capture(
         self, batch: Batch, layers: Sequence[int] | None = None, heads: Sequence[HeadId] | None = None
@@ -201,9 +179,6 @@ class Heads:
 
         `layers` keeps those layers of every kind; `heads` keeps those heads, in their order within each layer.
         """
-        if not isinstance(batch, Batch):
-            cause = f"capture takes a headlab.Batch, not {type(batch).__name__}."
-            raise UsageError(cause, "Make one with headlab.text_batches(checkpoint, texts).")
         return captured(self.subject, batch, layers, heads)
 
     def maps(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -132,7 +132,21 @@ class Subject:
             cause = f"{without.name} has no single output projection whose input could be read."
             raise UnsupportedModelError(cause, "Use another score with this model, such as gradient or ablation.")
 
-    def need_seen(self, seen: Iterable[LayerKey]) -> None:
+    def need_ablation(self, ablation: str) -> None:
+        """Raise UnsupportedModelError where heads of a layer cannot be ablated that way."""
+        for site in self.sites:
+            if ablation in ("mean", "resample") and site.projection is None:
+                replacement = "a mean" if ablation == "mean" else "another text's"
+                cause = f"{site.name} has no single output projection whose input could be {replacement}."
+                raise UnsupportedModelError(cause, "Use zero or uniform ablation with this model.")
+            if ablation == "uniform" and not site.seen:
+                raise UnsupportedModelError(
+                    f"The {site.kind} layer {site.layer} was declared without weights, so that its attention cannot be "
+                    "made uniform.",
+                    "Name a module that returns its attention as `weights`.",
+                )
+
+    def need_seen(self, seen: Container[LayerKey]) -> None:
         """Raise ProofError where a pass went by without a layer, whose attention can be seen, being seen."""
         require_seen([site.key for site in self.sites if site.seen], seen)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from headlab.attention.reach.sites import Site
 from headlab.attention.reach.state import hooked
 from headlab.attention.reach.views import site_handler
 from headlab.attention.subject import Subject
-from headlab.base.errors import ProofError, UnsupportedModelError, UsageError, unknown_name
+from headlab.base.errors import ProofError, UsageError, unknown_name
 from headlab.base.masks import ABLATIONS, HeadMask, LayerKey
 
 Keep = Mapping[LayerKey, Tensor]  # per edited layer (head,), bool: False = removed
@@ -62,7 +62,7 @@ def _check(subject: Subject, mask: HeadMask, ablation: str, means: Replacements)
         raise UsageError("Mean ablation needs each head's mean output.", "Pass means=heads.mean_outputs(batches).")
     if ablation == "resample" and not isinstance(means, Donors):
         raise UsageError("Resample ablation needs other texts' outputs.", "Pass means=heads.donors(batches).")
-    refuse_ablation(ablation, subject.sites)
+    subject.need_ablation(ablation)
 
 
 @contextlib.contextmanager
@@ -166,17 +166,3 @@ def uniform_output(call: AttentionCall) -> Tensor:
     values = by_query_head(call.value, call.n_heads).float()
     mixed = torch.matmul(uniform_weights(call), values).transpose(1, 2)
     return mixed.expand(call.query.shape[0], call.query.shape[2], -1, -1)
-
-
-def refuse_ablation(ablation: str, sites: Sequence[Site]) -> None:
-    """Raise UnsupportedModelError where a layer among `sites` cannot be ablated that way."""
-    for site in sites:
-        if ablation in ("mean", "resample") and site.projection is None:
-            what = "a mean" if ablation == "mean" else "another text's"
-            cause = f"{site.name} has no single output projection whose input could be {what}."
-            raise UnsupportedModelError(cause, "Use zero or uniform ablation with this model.")
-        if ablation == "uniform" and not site.seen:
-            cause = f"The {site.kind} layer {site.layer} was declared without weights, so that its attention cannot be "
-            raise UnsupportedModelError(
-                f"{cause}made uniform.", "Name a module that returns its attention as `weights`."
-            )

@@ -120,8 +120,11 @@ def _rank(digest: bytes, seed: int, purpose: bytes) -> int:
 def find_donors(subject: Subject, batches: Iterable[Batch], n: int = N_DONORS, seed: int = 0) -> Donors:
     """`n` texts by the seed, whatever the order and the batches they come in, with their slices in every layer.
 
-    Raises DataError for fewer than 2 different examples, UnsupportedModelError for inputs without token ids.
+    Raises DataError for fewer than 2 different examples, UnsupportedModelError for inputs without token ids and for
+    layers without an output projection.
     """
+    subject.need_gates("replaced by those of other texts")
+    subject.need_ablation("resample")
     chosen: dict[bytes, _Donor] = {}
     owners: dict[bytes, int] = {}
     for batch in batches:

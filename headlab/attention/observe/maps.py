@@ -51,6 +51,9 @@ def captured(
 
     Raises UsageError for layers and heads that do not exist, UnsupportedModelError where attention is not seen.
     """
+    if not isinstance(batch, Batch):
+        cause = f"capture takes a headlab.Batch, not {type(batch).__name__}."
+        raise UsageError(cause, "Make one with headlab.text_batches(checkpoint, texts).")
     chosen = None if layers is None and heads is None else chosen_heads(subject, layers, heads)
     subject.need_sight(chosen)
     with evaluating(subject.module):
@@ -61,14 +64,14 @@ def chosen_heads(
     subject: Subject, layers: Sequence[int] | None, heads: Sequence[HeadId] | None
 ) -> dict[LayerKey, list[int]]:
     """Heads by (kind, layer), in the order in which they were named; UsageError for those that do not exist."""
-    wanted = list(subject.index) if heads is None else [HeadId(*head) for head in heads]
-    HeadMask.removing(wanted, like=subject)  # refuses heads that do not exist
+    named = [HeadId(*head) for head in (subject.index if heads is None else heads)]
+    HeadMask.removing(named, like=subject)  # refuses heads that do not exist
     known = {layer for _, layer in subject.heads_per_layer}
     for layer in layers or ():
         if layer not in known:
             raise UsageError(f"The model has no layer {layer}.", f"It has layers {min(known)} to {max(known)}.")
     kept: dict[LayerKey, list[int]] = {}
-    for kind, layer, head in wanted:
+    for kind, layer, head in named:
         if layers is None or layer in layers:
             kept.setdefault((kind, layer), []).append(head)
     return kept

@@ -14,9 +14,9 @@ from headlab.attention.observe.readers import LabelPlan
 from headlab.attention.observe.statistics import ROW_STATISTICS, STATISTICS
 from headlab.attention.reach.sites import Site
 from headlab.attention.subject import Subject
-from headlab.base.errors import DataError, UnsupportedModelError
+from headlab.base.errors import DataError, UnsupportedModelError, unknown_name
 from headlab.base.progress import Progress
-from headlab.labels import Label
+from headlab.labels import Label, load_label
 from headlab.labels.evidence import Evidence, confirmed, joined, label_columns, without_company
 from headlab.labels.inputs.context import InputContext
 from headlab.models.texts.batch import Batch
@@ -92,16 +92,30 @@ def with_labels(table: pd.DataFrame, observations: Sequence[Observation]) -> pd.
 def observe(
     subject: Subject,
     batches: Iterable[Batch],
-    labels: Sequence[Label],
+    labels: Sequence[str | Label] = (),
+    statistics: Sequence[str] | None = None,
     *,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
-    """The head table of all batches, then of each input that labels bring along; indexed by (kind, layer, head).
+    """The head table of all batches, then of each input that labels bring along, in the order of `subject.index`.
 
-    Raises DataError where there is no text, UnsupportedModelError for labels whose texts cannot be made for the model.
+    Raises UsageError for unknown labels or statistics (all without `statistics`), DataError where there is no text,
+    UnsupportedModelError where no attention is seen and for labels whose texts cannot be made for the model.
     """
-    labels = list(dict.fromkeys(labels))
+    for name in statistics or ():
+        if name not in STATISTICS:
+            raise unknown_name("statistic", name, STATISTICS)
+    if not any(site.seen for site in subject.sites):
+        subject.need_sight()
+    table = _observed(subject, batches, list(dict.fromkeys(map(load_label, labels))), seed, progress)
+    dropped = set(STATISTICS) - set(STATISTICS if statistics is None else statistics)
+    return table.reindex(subject.index).drop(columns=[name + suffix for name in dropped for suffix in ("", "_words")])
+
+
+def _observed(
+    subject: Subject, batches: Iterable[Batch], labels: list[Label], seed: int, progress: Progress | None
+) -> pd.DataFrame:
     shown = Observation(subject, [label for label in labels if label.input is None], seed=seed)
     if any(label.frequencies for label in labels):
         batches = list(batches)
@@ -136,7 +150,7 @@ def input_context(subject: Subject, seed: int = 0) -> InputContext:
 
 def _frequencies(batches: Sequence[Batch]) -> torch.Tensor:
     """How often each token id stands in all texts, (vocabulary,)."""
-    size = max(int(side.ids.max()) for batch in batches for side in batch.sides) + 1
+    size = max((int(side.ids.max()) for batch in batches for side in batch.sides), default=-1) + 1
     counts = torch.zeros(size, dtype=torch.long)
     for batch in batches:
         for side in batch.sides:

@@ -1,4 +1,4 @@
-"""The part of a model that has to run so that its attention is seen: without the language-model head, where there is one."""
+"""The part of a model that runs so that its attention is seen: without the language-model head, where there is one."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class Trunk:
 def find_trunk(model: nn.Module, sites: Sequence[Site], view: View, example: Batch) -> Trunk:
     """The base model, if running it alone reaches every site; else the model itself."""
     base = getattr(model, "base_model", None)
-    apart = isinstance(base, nn.Module) and base is not model and _reaches_all(base, model, sites, view, example)
-    module = base if apart else model
+    module = model
+    if isinstance(base, nn.Module) and base is not model and _reaches_all(base, model, sites, view, example):
+        module = base
     return Trunk(module, _takes_use_cache(module, model, example))
 
 

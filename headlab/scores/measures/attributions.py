@@ -12,7 +12,7 @@ from torch import Tensor
 from headlab.attention.change.output_gradients import output_slopes
 from headlab.attention.observe.block_passes import show_blocks
 from headlab.attention.reach.blocks import Block
-from headlab.attention.reach.call import AttentionCall
+from headlab.attention.reach.call import AttentionCall, by_query_head
 from headlab.attention.reach.sites import Site
 from headlab.base.errors import UnsupportedModelError
 
@@ -57,7 +57,7 @@ def largest_attributions(subject: Subject, batch: Batch, slopes: Mapping[LayerKe
         if call.weights is not None:
             raise UnsupportedModelError(f"The values of {site.name} are not seen, only its attention.", REMEDY)
         rows, n_keys = slice(block.start, block.stop), block.weights.shape[-1]
-        value = call.value[:, :, :n_keys].repeat_interleave(site.n_heads // call.value.shape[1], 1)
+        value = by_query_head(call.value[:, :, :n_keys], site.n_heads)
         slope = slopes[site.key].transpose(1, 2)[:, :, rows]  # (row, head, query, value_dim)
         attribution = block.attention() * torch.matmul(slope.float(), value.float().transpose(-1, -2))
         queries, keys = batch.queries(site.kind).valid, batch.keys(site.kind).valid

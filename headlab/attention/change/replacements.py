@@ -1,4 +1,4 @@
-"""What each head hands to its output projection on average: what mean ablation puts in a removed head's place."""
+"""What an ablation puts in the place of removed heads, measured on texts: nothing, their means, or donors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from headlab.attention.change.ablations import Replacements
+from headlab.attention.change.donors import find_donors
 from headlab.attention.reach.projections import per_token
 from headlab.attention.reach.sites import Site
 from headlab.attention.subject import Subject
 from headlab.base.masks import LayerKey
 from headlab.models.state import evaluating
 from headlab.models.texts.batch import Batch
+
+
+def replacements(subject: Subject, ablation: str, batches: Iterable[Batch], *, seed: int = 0) -> Replacements:
+    """What `masked` needs for an ablation: the means or the donors of these texts, or nothing."""
+    if ablation == "mean":
+        return mean_outputs(subject, batches)
+    return find_donors(subject, batches, seed=seed) if ablation == "resample" else None
 
 
 def mean_outputs(subject: Subject, batches: Iterable[Batch]) -> dict[LayerKey, Tensor]:

@@ -1,18 +1,35 @@
-"""How a loss depends on each head: its gradient with respect to the gates that multiply heads, one backward pass."""
+"""Heads multiplied by gates, and how a loss depends on the gates: one backward pass for all heads."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
 
 from headlab.attention.change.output_gradients import slopes_of
-from headlab.attention.reach.projections import gated
+from headlab.attention.reach.projections import Gates, gated
 from headlab.attention.subject import Subject
+from headlab.base.errors import UsageError
 from headlab.base.masks import HeadMask
 from headlab.models.state import evaluating, frozen
 from headlab.models.texts.batch import Batch, Loss
+
+
+@contextlib.contextmanager
+def under_gates(subject: Subject, gates: Gates) -> Iterator[None]:
+    """Inside, each head's contribution is multiplied by its gate; layers that are not named stay as they are.
+
+    Raises UsageError for layers and numbers of heads that the model does not have.
+    """
+    subject.need_gates("gated")
+    for key, gate in gates.items():
+        if gate.dim() not in (1, 2) or gate.shape[-1] != subject.heads_per_layer.get(key):
+            cause = f"Gates of shape {tuple(gate.shape)} for {key} do not fit the model."
+            raise UsageError(cause, "Give (heads,) or (rows, heads of the layer) for each (kind, layer).")
+    with gated(subject.module, subject.sites, subject.view, gates):
+        yield
 
 
 def gate_gradients(
