@@ -24,6 +24,7 @@ class SignedGradient(Score):
     unit = "loss per gate"
     text = "Mean of minus the loss's gradient at the head's gate: below 0 the loss falls as the head goes."
     definition = "mean over examples of -dL/dg_h at g = 1"
+    source = "after Michel et al. 2019, without the absolute value"
     needs_gradients = True
 
     def __call__(self, context: ScoreContext) -> Scores:

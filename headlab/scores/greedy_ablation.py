@@ -27,6 +27,7 @@ class GreedyAblation(RemovalScore):
     unit = "place"
     text = "When the head went, with the cheapest head removed at every step; what stays longer counts more."
     definition = "place in the order of removal by mean loss without the head and those that went before"
+    source = "backward elimination, as Michel et al. 2019 remove heads one after the other"
     variants = {"tenths": {"share": 0.1}, **BY_ABLATION}
     uses_journal = True
 

@@ -23,6 +23,7 @@ class LabelScore(Score):
     title = "label score"
     text = "Minus the label's score, so that a sweep removes the heads with the label first."
     definition = "-(score of the label)"
+    source = "headlab's own"
     suffix = "label"
     uses_table = True
 

@@ -22,6 +22,7 @@ class Magnitude(Score):
     title = "magnitude"
     text = "Norm of the head's output weights; no data is read; higher = more important."
     definition = "||W_O of the head||, or ||W_V W_O||, Frobenius"
+    source = "magnitude pruning of whole heads, headlab's own control without data"
     variants = {"value-output": {"value_output": True}}
 
     value_output: bool = False

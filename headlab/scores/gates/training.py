@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlab.base.errors import DataError, UsageError, unknown_name
+from headlab.base.errors import DataError, UnsupportedModelError, UsageError, unknown_name
 from headlab.base.masks import KINDS, HeadMask, LayerKey
 from headlab.models.state import frozen
 from headlab.scores.gates.gates import Gates
@@ -117,6 +117,11 @@ def trained_gates(
         rows = drawn[batch.owners] if how.per_example else drawn  # the rows of one example share its gates
         with heads.gate_context(by_layer(heads, among_all(rows, free))):
             loss = task.losses(model, batch).double().mean()
+        if not loss.requires_grad:
+            raise UnsupportedModelError(
+                "The loss has no gradient, so no gates can be learned: the model or the task cuts it off.",
+                "Use a score that needs none, such as ablation.",
+            )
         return loss, loss.cpu() + gates.cost()
 
     def report(step: int) -> None:
