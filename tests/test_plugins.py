@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from headlab.base.errors import PluginError, UsageError
 from headlab.base.registry import plugins_of_file
+from headlab.cli import run
+from headlab.commands.plugins import load_plugins
+from headlab.labels import LABELS, described
 from headlab.metrics import METRICS, Metric, metric
 
 FILE = """
@@ -19,6 +24,16 @@ ERRORS = Metric(name="{name}", title="errors", text="Share of wrong answers.", c
 """
 
 
+LABEL = """
+from headlab import Label
+from headlab.labels import KeyClass
+SECOND = Label(name="second_token", title="second token", text="Looks at the second token.", letter="2",
+               colour="#123456", statistic="target", threshold=0.5, published_chance=0.1,
+               definition="mean attention to it", source="ours",
+               target=KeyClass(lambda scene: scene.keys.valid & (scene.positions(scene.keys) == 1)))
+"""
+
+
 def half(name: str = "half_right") -> Metric:
     return Metric(name=name, columns=("correct",), value=lambda sums: sums["correct"] / 2, higher_is_better=True)
 
@@ -27,8 +42,9 @@ def half(name: str = "half_right") -> Metric:
 def forgotten():
     """Plugins that a test adds are gone after it."""
     yield
-    for name in set(METRICS.names()) - set(METRICS.built_in()):
-        METRICS.discard(name)
+    for registry in (METRICS, LABELS):
+        for name in set(registry.names()) - set(registry.built_in()):
+            registry.discard(name)
 
 
 @pytest.fixture
@@ -119,3 +135,36 @@ def test_a_broken_entry_point_is_named_and_the_rest_works(package, name: str, so
     if name == "errors":
         with pytest.raises(PluginError, match=says):
             metric("errors")
+
+
+def test_a_label_of_ones_own_is_observed_by_itself_and_by_name(tmp_path: Path) -> None:
+    from headlab.testing.examples import example_heads, random_texts, text_batch
+
+    path = tmp_path / "mine.py"
+    path.write_text(LABEL)
+    (label,) = load_plugins(path)
+    heads, batch = example_heads(), text_batch(random_texts())
+    table = heads.observe([batch], labels=[label, "sink"])
+    pd.testing.assert_frame_equal(heads.observe([batch], labels=["second-token", "sink"]), table)
+    assert table["second_token_score"].notna().all() and described("second_token").letter == "2"
+
+
+def test_the_command_line_takes_and_lists_plugin_files(
+    tmp_path: Path, tiny_classifier: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(LABEL + FILE.format(name="errors"))
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a text of some words\nanother text\n")
+    asked = ["--text", str(texts), "--plugin", str(path), "--labels", "second_token", "--json"]
+    assert run(["dump", str(tiny_classifier), "--out", str(tmp_path / "out"), *asked]) == 0
+    assert "second_token_score" in json.loads(capsys.readouterr().out)["heads"][0]
+    assert run(["list", "metrics", "--plugin", str(path)]) == 0
+    assert "errors               Share of wrong answers." in capsys.readouterr().out
+
+
+def test_the_list_names_a_broken_entry_point(package, capsys: pytest.CaptureFixture) -> None:
+    package("errors", "import a_package_that_nobody_has")
+    assert run(["list", "metrics"]) == 0
+    printed = capsys.readouterr().out
+    assert "cannot be imported: ModuleNotFoundError" in printed and "\nbleu " in printed
