@@ -73,7 +73,7 @@ def entry(plugin: Any, facts: Mapping[str, Any]) -> str:
 def reads(label: Any) -> str:
     """Which texts a label is judged on."""
     if getattr(label, "needs", ""):
-        return f"the file of `{label.needs}`"
+        return f"the file of `--{label.needs}`"
     return "texts of its own, so that it has to be named" if label.input is not None else "the given texts"
 
 
