@@ -18,10 +18,6 @@ WRITTEN = ("tutorials", "findings", "definitions")  # run as notebooks, or witho
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"] + [
     path for path in sorted(DOCS.rglob("*.md")) if path.relative_to(DOCS).parts[0] not in WRITTEN
 ]
-    "tutorials/pruning-a-classifier.md",
-    "tutorials/pruning-a-translation-model.md",
-    "tutorials/your-own-plugins.md",
-}
 
 
 def _marked(name: str) -> object:
