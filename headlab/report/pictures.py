@@ -30,12 +30,12 @@ from headlab.report.figures import (
     sink_map,
 )
 from headlab.report.figures.by_layer import MASSES
-from headlab.report.figures.clusters import divergences
 from headlab.report.figures.style import FORMATS
 from headlab.report.series import training_series
 from headlab.report.sweep_sentences import basis
 from headlab.runs.files import FIGURES
 from headlab.runs.maps import AttentionMap
+from headlab.runs.similarity import map_distances
 from headlab.runs.stored_run import Run, find_runs, read_run
 from headlab.runs.tables import HEAD_INDEX, label_columns, score_columns
 
@@ -205,7 +205,7 @@ def _many_maps(run: Run) -> Iterator[Picture]:
                 model_view(run.maps, kind=kind),
                 f"All {len(shown)} stored maps of text {first}: {kind}, {_layers(shown)} (layers down, heads across).",
             )
-    if len(divergences(run.maps)[0]) > 2:
+    if len(map_distances(run.maps)) > 2:
         yield _picture(
             "maps",
             "clusters",

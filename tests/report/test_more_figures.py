@@ -22,9 +22,9 @@ from headlab.report.figures import (
     pruning_by_kind,
     sink_map,
 )
-from headlab.report.figures.clusters import divergences, scaled
 from headlab.report.figures.pareto import pareto_front
 from headlab.runs.maps import AttentionMap
+from headlab.runs.similarity import layout, map_distances
 
 
 def test_model_view_puts_each_map_in_its_place(fake: SimpleNamespace) -> None:
@@ -58,27 +58,26 @@ def distributions() -> list[AttentionMap]:
 
 
 def test_divergences_are_those_of_scipy(distributions: list[AttentionMap]) -> None:
-    index, found = divergences(distributions)
-    assert list(index) == [("encoder", 0, 0), ("encoder", 0, 1), ("encoder", 1, 0), ("encoder", 1, 1)]
+    distances = map_distances(distributions)
+    assert list(distances.index) == [("encoder", 0, 0), ("encoder", 0, 1), ("encoder", 1, 0), ("encoder", 1, 1)]
     for i in range(4):
         for j in range(4):
             rows = [
                 jensenshannon(distributions[4 * t + i].weights, distributions[4 * t + j].weights, axis=1) ** 2
                 for t in range(2)
             ]
-            assert found[i, j] == pytest.approx(np.mean(rows), abs=1e-9)
+            assert distances.iloc[i, j] == pytest.approx(np.mean(rows), abs=1e-9)
 
 
 def test_cluster_map_draws_the_scaled_points(distributions: list[AttentionMap], encoder_heads: pd.DataFrame) -> None:
     figure = cluster_map(distributions, encoder_heads)
     drawn = np.concatenate([c.get_offsets() for c in figure.axes[0].collections])
-    expected = scaled(divergences(distributions)[1])
+    divergences = map_distances(distributions)
+    expected = layout(divergences).to_numpy()
     np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(expected, axis=0))
     assert {t.get_text() for t in figure.axes[0].texts} == {"L0H0", "L0H1", "L1H0", "L1H1"}
     distances = np.linalg.norm(expected[:, None] - expected[None], axis=2)
-    assert (
-        np.corrcoef(distances[np.triu_indices(4, 1)], divergences(distributions)[1][np.triu_indices(4, 1)])[0, 1] > 0.6
-    )
+    assert np.corrcoef(distances[np.triu_indices(4, 1)], divergences.to_numpy()[np.triu_indices(4, 1)])[0, 1] > 0.6
     with pytest.raises(DataError, match="three are needed"):
         cluster_map(distributions[:2])
 

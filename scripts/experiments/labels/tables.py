@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 import headlab
 from headlab import Batch, Heads
-from headlab.attention.observe.similarity import layers_hold_together, random_texts
+from headlab.attention.observe.similarity import random_texts
 from headlab.base.masks import head_names
 from headlab.labels.syntactic import Treebank
 from headlab.models import Checkpoint
 from headlab.models.random_weights import random_weights
 from headlab.runs.files import write_atomically
+from headlab.runs.similarity import layers_hold_together
 
 RELATIONS = ("det", "nsubj", "obj", "case", "compound", "aux", "amod")
 CONTROL = 400  # sentences that random weights read

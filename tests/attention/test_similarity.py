@@ -10,8 +10,9 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 
 from headlab.attention.heads import Heads
-from headlab.attention.observe.similarity import clusters, head_distances, layers_hold_together, layout, random_texts
+from headlab.attention.observe.similarity import head_distances, random_texts
 from headlab.base.errors import UsageError
+from headlab.runs.similarity import clusters, layers_hold_together, layout
 from tests.support.planted_maps import at_offset, everywhere, planted, texts_of
 from tests.support.reference import sample_batches
 from tests.support.tiny_models import VOCABULARY, tiny_model
