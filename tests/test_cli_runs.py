@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlab.base.statistics import STATISTICS
 from headlab.cli import run
+from headlab.runs.columns import STATISTICS
 from headlab.runs.folder import read_meta
 from headlab.runs.tables import SWEEP_COLUMNS, load_table
 

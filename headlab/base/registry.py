@@ -9,7 +9,7 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Collection
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -49,8 +49,13 @@ class Registry(Generic[P]):
 
     def built_in(self) -> list[str]:
         """Names of the plugins that come with headlab, sorted."""
+        return list(self._built_in)
+
+    @cached_property
+    def _built_in(self) -> tuple[str, ...]:
         files = [info.name for info in pkgutil.iter_modules([str(self._folder)]) if not info.ispkg]
-        return sorted(self._public(file) for file in files if not file.startswith("_") and file not in self._besides)
+        own = (file for file in files if not file.startswith("_") and file not in self._besides)
+        return tuple(sorted(map(self._public, own)))
 
     def names(self) -> list[str]:
         """All plugin names, sorted: built in, announced by other packages, and added."""

@@ -95,7 +95,7 @@ def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on stdout."""
-    from headlab.runs.files import to_json
+    from headlab.base.json_text import to_json
 
     print(to_json(value))
 

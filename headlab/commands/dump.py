@@ -59,7 +59,7 @@ class DumpRequest(RunRequest):
         self._check_labels()
         self._check_sources()
         if self.statistics:
-            from headlab.base.statistics import STATISTICS
+            from headlab.runs.columns import STATISTICS
 
             for statistic in self.statistics:
                 if statistic not in STATISTICS:
@@ -218,6 +218,7 @@ def _plain_texts(request: DumpRequest) -> _Texts:
 def _observe(request: DumpRequest, texts: _Texts, labels: list[Any], out: Path, stages: Stages) -> pd.DataFrame:
     """Observe and write everything; returns the head table."""
     from headlab.attention.heads import Heads
+    from headlab.commands.plugins import facts_of_own
     from headlab.report.pictures import write_brief
     from headlab.runs.folder import open_run, read_meta, write_meta
     from headlab.runs.tables import load_table, save_table, table_path
@@ -241,6 +242,7 @@ def _observe(request: DumpRequest, texts: _Texts, labels: list[Any], out: Path, 
     _write_maps(out, maps, between_words)
     write_brief(out)
     notes = texts.notes | _lost(heads, labels) | {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]}
+    notes |= facts_of_own(table.columns)
     write_meta(out, signature, command=command, notes=notes)
     return table
 

@@ -29,7 +29,7 @@ def entries(topic: str) -> dict[str, Facts]:
     if topic not in TOPICS:
         raise unknown_name("list", topic, TOPICS)
     if topic == "statistics":
-        from headlab.base.statistics import STATISTICS
+        from headlab.runs.columns import STATISTICS
 
         return {name: {"summary": statistic.meaning} for name, statistic in STATISTICS.items()}
     if topic == "models":

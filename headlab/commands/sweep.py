@@ -172,6 +172,7 @@ def run(request: SweepRequest, out: str | Path, progress: Progress | None = None
 def _sweep(request: SweepRequest, task: Task, out: Path, stages: Stages) -> SweepResult:
     """Scores, then the sweep, then what follows from it."""
     from headlab.attention.heads import Heads
+    from headlab.commands.plugins import facts_of_own
     from headlab.pruning.sweep import sweep as sweep_heads
     from headlab.report.pictures import write_brief
     from headlab.runs.folder import open_run, write_meta
@@ -204,7 +205,8 @@ def _sweep(request: SweepRequest, task: Task, out: Path, stages: Stages) -> Swee
     stability = _stability(request, heads, task, out, stages) if request.stability else None
     stages.begin("drawing")
     write_brief(out)
-    write_meta(out, signature, command=command, notes={"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]})
+    notes = {"proofs": [f"{p.name} ({p.detail})" for p in heads.proofs]} | facts_of_own([*table.columns, *task.metrics])
+    write_meta(out, signature, command=command, notes=notes)
     return SweepResult(curve, table, areas, stability, written_files(out), stages.warnings)
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headlab.base.json_text import to_json
 from headlab.metrics import metric
 from headlab.pruning.evaluated import evaluated
 from headlab.runs.evaluations import FOLDER, MaskedEvaluation, evaluation_key, read_evaluation
-from headlab.runs.files import to_json, write_atomically
+from headlab.runs.files import write_atomically
 from headlab.scores.gates.gates import Gates
 from headlab.scores.gates.settings import Training
 from headlab.scores.gates.training import trained_gates

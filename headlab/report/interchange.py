@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from headlab.base.errors import DataError
-from headlab.runs.files import to_json, write_atomically
+from headlab.base.json_text import to_json
+from headlab.runs.files import write_atomically
 from headlab.runs.maps import AttentionMap
 from headlab.runs.readable_tokens import readable_tokens
 from headlab.runs.tables import HEAD_INDEX

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from headlab.base.errors import unknown_name
 from headlab.base.masks import head_names
-from headlab.report.definitions import BOUNDS, STATISTICS, define
+from headlab.report.facts import bounds, define, told_by
 from headlab.report.figures import (
     attention_grid,
     cluster_map,
@@ -33,6 +33,7 @@ from headlab.report.figures.by_layer import MASSES
 from headlab.report.figures.style import FORMATS
 from headlab.report.series import training_series
 from headlab.report.sweep_sentences import basis
+from headlab.runs.columns import STATISTICS
 from headlab.runs.files import FIGURES
 from headlab.runs.maps import AttentionMap
 from headlab.runs.similarity import map_distances
@@ -165,7 +166,7 @@ def _curves(run: Run) -> Iterator[Picture]:
                 pruning_curve(rows, str(metric)),
                 f"{title[:1].upper()}{title[1:]} as heads are removed ({kinds}; ablation: {ablation}; "
                 f"{basis(int(rows['n_examples'].iloc[0]), 'example')}, {split} split). Bars: 95 % "
-                f"interval of the drop{', cut at what the metric can reach' if metric in BOUNDS else ''}. "
+                f"interval of the drop{', cut at what the metric can reach' if bounds(str(metric)) else ''}. "
                 f"Band: random orders.",
             )
 
@@ -289,11 +290,9 @@ def check_formats(formats: Iterable[str]) -> list[str]:
 def write_brief(folder: str | Path, formats: Iterable[str] = ("png", "svg")) -> list[Path]:
     """Write the figures that a command leaves into the folder's `figures/`; returns the paths."""
     folder = Path(folder)
-    return [
-        path
-        for picture in brief_pictures(read_run(folder, folder.name))
-        for path in save_figure(picture.figure, folder / FIGURES / picture.stem, list(formats))
-    ]
+    run = read_run(folder, folder.name)
+    with told_by([run]):
+        return _saved(folder, brief_pictures(run), formats)
 
 
 def write_figures(folders: str | Path | Iterable[str | Path], formats: Iterable[str] = ("png", "svg")) -> list[Path]:
@@ -303,10 +302,11 @@ def write_figures(folders: str | Path | Iterable[str | Path], formats: Iterable[
     """
     given = [Path(folders)] if isinstance(folders, (str, Path)) else [Path(folder) for folder in folders]
     runs, formats = find_runs(given), check_formats(formats)
-    places = [(run.folder, pictures(run)) for run in runs] + [(given[0], training_pictures(runs))]
-    return [
-        path
-        for folder, drawn in places
-        for picture in drawn
-        for path in save_figure(picture.figure, folder / FIGURES / picture.stem, formats)
-    ]
+    with told_by(runs):
+        paths = [path for run in runs for path in _saved(run.folder, pictures(run), formats)]
+        return paths + _saved(given[0], training_pictures(runs), formats)
+
+
+def _saved(folder: Path, drawn: Iterable[Picture], formats: Iterable[str]) -> list[Path]:
+    formats = list(formats)
+    return [path for one in drawn for path in save_figure(one.figure, folder / FIGURES / one.stem, formats)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlab.report.definitions import BOUNDS, METRICS, define
+from headlab.report.facts import best, bounds, define
 from headlab.report.figures.curve import groups, is_control, random_band, share_removed, value_interval
 from headlab.report.figures.pareto import pareto_front
 
@@ -21,15 +21,14 @@ def curve_series(sweep: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _of_metric(metric: str, rows: pd.DataFrame) -> dict[str, Any]:
     meaning = define(metric)
-    better = METRICS[metric].text.rsplit("; ", 1)[-1].rstrip(".") if metric in METRICS else ""
     finite = rows.assign(value=rows["value"].where(np.isfinite(rows["value"])))
     lines = [_line(name, strategy, group) for name, strategy, group in groups(finite)]
     return {
         "metric": metric,
         "title": meaning.title,
         "unit": meaning.unit,
-        "better": better,
-        "bounds": list(BOUNDS.get(metric, ())),
+        "better": best(metric),
+        "bounds": list(bounds(metric) or ()),
         "settings": _settings(rows),
         "lines": lines,
         "front": [_point(row) for _, row in pareto_front(finite).iterrows()],

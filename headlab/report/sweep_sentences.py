@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from headlab.report.definitions import define, lower_is_better
+from headlab.report.facts import define, lower_is_better
 
 FEW = 30  # examples below which a bootstrap interval is often too narrow
 

@@ -13,8 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headlab.base.json_text import to_json
 from headlab.base.masks import HeadMask
-from headlab.runs.files import to_json, write_atomically
+from headlab.runs.files import write_atomically
 
 FOLDER = "rows"
 _NOTE = b"headlab"

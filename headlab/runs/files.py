@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from headlab.base.errors import UsageError
 
@@ -49,20 +46,3 @@ def write_atomically(path: str | Path, content: bytes | str | Callable[[Path], A
 def unwritable(path: Path, error: OSError) -> UsageError:
     """The error for a place that cannot be written."""
     return UsageError(f"{path} cannot be written: {error.strerror or error}.", "Choose another folder.")
-
-
-def to_json(value: Any) -> str:
-    """JSON text of nested mappings and sequences, numpy numbers, arrays and paths included."""
-    return json.dumps(value, default=_plain, ensure_ascii=False, indent=1)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    return str(value)

@@ -12,8 +12,9 @@ from typing import Any, Literal
 import pandas as pd
 
 from headlab.base.errors import DataError, UsageError
+from headlab.base.json_text import to_json
 from headlab.runs import evaluations, journal, maps, tables
-from headlab.runs.files import FIGURES, META, REPORT, TRANSLATIONS, to_json, unwritable, write_atomically
+from headlab.runs.files import FIGURES, META, REPORT, TRANSLATIONS, unwritable, write_atomically
 
 _NAME_A_RUN = "Name a folder that headlab dump or headlab sweep wrote."
 # Everything that headlab writes into a run folder, as patterns; nothing else is ever removed from one.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.base.errors import UsageError
-from headlab.runs.files import to_json
+from headlab.base.json_text import to_json
 
 FOLDER = "rows"  # where clear_run finds it
 

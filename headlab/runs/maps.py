@@ -16,7 +16,8 @@ from safetensors.numpy import load_file, save
 
 from headlab.base.display import html_of
 from headlab.base.errors import DataError
-from headlab.runs.files import to_json, write_atomically
+from headlab.base.json_text import to_json
+from headlab.runs.files import write_atomically
 
 FILES = ("maps.json", "maps.safetensors")
 _SPECIAL = re.compile(r"^(\[[A-Z_0-9]+\]|</?(s|unk|pad|bos|eos|mask|sep|cls)>|<\|[^|]*\|>|<extra_id_\d+>)$")

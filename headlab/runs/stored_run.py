@@ -58,6 +58,11 @@ class Run:
         return total - int(self.sweep["n_examples"].max())
 
     @property
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """What it says of labels, scores and metrics that did not come with headlab, by column."""
+        return self.meta.get("notes", {}).get("facts", {})
+
+    @property
     def step(self) -> int | None:
         """The training step of its checkpoint, where the signature has one under `step`."""
         return _step(self.signature)

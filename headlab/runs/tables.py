@@ -8,28 +8,12 @@ from pathlib import Path
 import pandas as pd
 
 from headlab.base.errors import DataError, unknown_name
+from headlab.runs.columns import SWEEP
 from headlab.runs.files import META, write_atomically
 
 SCHEMA_VERSION = 1
 HEAD_INDEX = ("kind", "layer", "head")
-SWEEP_COLUMNS = (
-    "strategy",
-    "ablation",
-    "seed",
-    "kinds",
-    "budget",
-    "n_removed",
-    "n_heads",
-    "metric",
-    "value",
-    "baseline",
-    "drop",
-    "ci_low",
-    "ci_high",
-    "n_examples",
-    "split",
-    "seconds",
-)
+SWEEP_COLUMNS = tuple(name for name in SWEEP if name not in ("removed", "run"))
 # Columns that a table cannot do without; any further column is kept as it is.
 SCHEMA: dict[str, tuple[str, ...]] = {
     "heads": HEAD_INDEX,

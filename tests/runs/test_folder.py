@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from headlab.base.errors import DataError, UsageError
-from headlab.runs import files, folder
+from headlab.base.json_text import to_json
+from headlab.runs import folder
 from headlab.runs.tables import HEAD_INDEX, SWEEP_COLUMNS
 
 
@@ -84,7 +85,7 @@ def test_a_run_is_new_then_resumed(tmp_path: Path) -> None:
     assert folder.open_run(run, signature, command="headlab sweep") == "new"
     meta = folder.read_meta(run)
     assert (meta["finished"], meta["command"]) == (False, "headlab sweep")
-    assert folder.open_run(run, json.loads(files.to_json(signature))) == "resume"
+    assert folder.open_run(run, json.loads(to_json(signature))) == "resume"
 
 
 def test_another_signature_is_refused_with_what_differs(tmp_path: Path) -> None:

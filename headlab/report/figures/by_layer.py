@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from headlab.base.errors import DataError, unknown_name
-from headlab.report.definitions import define
+from headlab.report.facts import define
 from headlab.report.figures.grid import by_kind, require_heads
 from headlab.report.figures.style import COLOURS, ONE_COLUMN, figure_of, new_figure, styled
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from headlab.base.errors import DataError
 from headlab.base.masks import head_names
-from headlab.report.definitions import define
+from headlab.report.facts import define
 from headlab.report.figures.labels import carried_labels, legend_keys
 from headlab.report.figures.style import GREY, ONE_COLUMN, figure_of, new_figure, styled
 from headlab.runs.maps import AttentionMap

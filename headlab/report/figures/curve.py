@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from headlab.report.definitions import BOUNDS, METRICS, define, lower_is_better
+from headlab.report.facts import best, bounds, define, lower_is_better
 from headlab.report.figures.metric_rows import metric_rows
 from headlab.report.figures.style import (
     COLOURS,
@@ -137,7 +137,7 @@ def value_interval(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """
     together = ((rows["value"] - rows["baseline"]) * rows["drop"]).sum()
     metric = str(rows["metric"].iloc[0]) if len(rows) else ""
-    least, most = BOUNDS.get(metric, (-np.inf, np.inf))
+    least, most = bounds(metric) or (-np.inf, np.inf)
     rises = together > 0 or (together == 0 and lower_is_better(metric))
     if rises:  # the value goes up where it gets worse
         low, high = rows["baseline"] + rows["ci_low"], rows["baseline"] + rows["ci_high"]
@@ -148,8 +148,8 @@ def value_interval(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 def bound_axis(axes: Axes, metric: str) -> None:
     """Keep the axis of a bounded metric within what it can reach."""
-    if metric in BOUNDS:
-        least, most = BOUNDS[metric]
+    if (limits := bounds(metric)) is not None:
+        least, most = limits
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, least), min(high, most))
         for artist in axes.lines:
@@ -159,10 +159,9 @@ def bound_axis(axes: Axes, metric: str) -> None:
 def _finish(axes: Axes, metric: str, rows: pd.DataFrame) -> None:
     heads = " or ".join(str(n) for n in sorted(rows["n_heads"].unique()))
     axes.set_xlabel(f"heads removed (% of {heads})")
-    better = METRICS[metric].text.rsplit("; ", 1)[-1].rstrip(".") if metric in METRICS else ""
-    axes.set_ylabel(define(metric).axis + (f"\n{better}" if better else ""))
+    axes.set_ylabel(f"{define(metric).axis}\n{best(metric)}".rstrip())
     values = pd.concat([rows["value"], rows["baseline"]]).dropna()
-    if metric not in BOUNDS and len(values) and values.min() > 0 and values.max() > 20 * values.min():
+    if bounds(metric) is None and len(values) and values.min() > 0 and values.max() > 20 * values.min():
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from headlab.base.errors import DataError, unknown_name
-from headlab.report.definitions import define
+from headlab.report.facts import define
 from headlab.report.figures.grid import (
     as_matrix,
     by_kind,

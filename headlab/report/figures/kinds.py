@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlab.base.errors import UsageError
-from headlab.report.definitions import define
+from headlab.report.facts import define
 from headlab.report.figures.curve import MARKERS, bound_axis, share_removed, value_interval
 from headlab.report.figures.metric_rows import metric_rows
 from headlab.report.figures.style import COLOURS, ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from headlab.base.errors import DataError, unknown_name
-from headlab.labels import described
-from headlab.report.definitions import define
+from headlab.report.facts import define, label_facts
 from headlab.report.figures.grid import by_kind, cell_width, finish, hatch, panels, require_heads, write_in_cell
 from headlab.report.figures.style import MORE_COLOURS, PALE, is_dark, styled
 from headlab.runs.tables import label_columns
@@ -66,7 +65,7 @@ def carried_labels(row: pd.Series, labels: Sequence[str]) -> list[str] | None:
     if all(pd.isna(row[name]) for name in labels):
         return None
     carried = [name for name in labels if not pd.isna(row[name]) and bool(row[name])]
-    return sorted(carried, key=lambda name: (_is_general(name), -_margin(row, name)))
+    return sorted(carried, key=lambda name: (label_facts(name).get("general", False), -_margin(row, name)))
 
 
 def _margin(row: pd.Series, label: str) -> float:
@@ -75,19 +74,19 @@ def _margin(row: pd.Series, label: str) -> float:
     return score if pd.isna(threshold) or threshold >= 1 else (score - float(threshold)) / (1 - float(threshold))
 
 
-def _is_general(name: str) -> bool:
-    label = described(name)
-    return label is not None and label.general
-
-
 def legend_keys(labels: Sequence[str]) -> Mapping[str, tuple[str, str]]:
-    """(letter, colour) of each label: its own, which stay from figure to figure; for labels without one, what is left.
+    """(letter, colour) of each label: its own, which stay from figure to figure, where no other label has them.
 
-    The letters that are left are small ones.
+    Other labels get what is left; the letters that are left are small ones.
     """
-    known = {name: label for name in labels if (label := described(name)) is not None}
-    own = {name: (label.letter, label.colour) for name, label in known.items() if label.letter and label.colour}
-    taken = {fact for pair in own.values() for fact in pair}
+    own: dict[str, tuple[str, str]] = {}
+    taken: set[str] = set()
+    for name in labels:
+        facts = label_facts(name)
+        pair = facts.get("letter", ""), facts.get("colour", "")
+        if all(pair) and not taken & {*pair}:
+            own[name] = pair
+            taken |= {*pair}
     marks = [mark for mark in ascii_lowercase if mark not in taken]
     colours = [colour for colour in MORE_COLOURS if colour not in taken] or list(MORE_COLOURS)
     others = [name for name in labels if name not in own]

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlab.report.definitions import define
+from headlab.report.facts import define
 from headlab.report.figures.metric_rows import metric_rows
 from headlab.report.figures.style import COLOURS, GREY, MORE_COLOURS, ONE_COLUMN, figure_of, new_figure, styled
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from headlab.base.errors import DataError, unknown_name
 from headlab.base.masks import head_names
-from headlab.report.definitions import define
+from headlab.report.facts import define
 from headlab.report.figures.grid import require_heads
 from headlab.report.figures.style import COLOURS, GREY, ONE_COLUMN, figure_of, new_figure, styled
 

@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from headlab.base.masks import head_names
-from headlab.base.statistics import STATISTICS
+from headlab.runs.columns import STATISTICS
 from headlab.runs.stored_run import Run
 from headlab.runs.tables import label_columns, score_columns
 

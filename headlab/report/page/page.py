@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from headlab.base.errors import DataError, UsageError
 from headlab.report import web
+from headlab.report.facts import told_by
 from headlab.report.figures.style import draw
 from headlab.report.page.compare import Pair, compare_runs
 from headlab.report.page.payload import compare_payload, palettes, run_payload
@@ -61,6 +62,11 @@ def _check_place(path: Path) -> None:
 
 def render(runs: Sequence[Run], *, embedded: bool = False) -> str:
     """The HTML text of a report; `embedded` leaves out what a notebook has no need of: headings, figures, tables."""
+    with told_by(runs):
+        return _rendered(runs, embedded)
+
+
+def _rendered(runs: Sequence[Run], embedded: bool) -> str:
     loader = jinja2.FileSystemLoader(web.FOLDER)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     views, left = [], BUDGET

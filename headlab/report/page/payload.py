@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from headlab.base.masks import head_names
-from headlab.report.definitions import EVIDENCE_SUFFIXES, define
+from headlab.report.facts import define
 from headlab.report.figures.labels import carried_labels, cell_text, legend_keys
 from headlab.report.figures.style import COLOURS, GREY, PALE, is_dark
 from headlab.report.page.compare import Pair, score_agreement
 from headlab.report.page.quantise import BUDGET, pack_all
 from headlab.report.series import curve_series, training_series
+from headlab.runs.columns import EVIDENCE
 from headlab.runs.maps import AttentionMap, is_special
 from headlab.runs.readable_tokens import readable_tokens
 from headlab.runs.stored_run import Run
@@ -41,7 +42,7 @@ def heads_payload(heads: pd.DataFrame) -> dict[str, Any]:
     """A head table for the head map: all columns, names, labels with mark and colour, definitions."""
     labels = label_columns(heads)
     keys = legend_keys(labels)
-    evidence = {f"{label}_{suffix}" for label in labels for suffix in EVIDENCE_SUFFIXES}
+    evidence = {f"{label}_{suffix}" for label in labels for suffix in EVIDENCE}
     numeric = [str(c) for c in heads.columns if _is_number(heads[c]) and c not in evidence and c not in labels]
     main = [carried_labels(row, labels) for _, row in heads.iterrows()] if labels else []
     return {
@@ -62,7 +63,7 @@ def heads_payload(heads: pd.DataFrame) -> dict[str, Any]:
         ],
         "marks": ["" if not found else cell_text([keys[label][0] for label in found]) for found in main],
         "carried": [None if found is None else [labels.index(label) for label in found] for found in main],
-        "definitions": {str(c): list(define(str(c))) for c in heads.columns},
+        "definitions": {str(c): list(define(str(c))[:3]) for c in heads.columns},
         "agreement": records(score_agreement(heads)),
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from headlab.base.masks import head_names
-from headlab.report.definitions import define
+from headlab.report.facts import define
 from headlab.report.page.compare import Pair
 from headlab.report.series import training_series
 from headlab.report.sweep_sentences import about_sweep, number, small_sample

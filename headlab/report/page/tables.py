@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from headlab.base.masks import head_names
-from headlab.report.definitions import EVIDENCE_SUFFIXES, SWEEP, define, evidence
+from headlab.report.facts import define
 from headlab.report.page.summary import number
+from headlab.runs.columns import EVIDENCE, SWEEP
 from headlab.runs.readable_tokens import readable_tokens
 from headlab.runs.stored_run import Run
 from headlab.runs.tables import label_columns
@@ -23,7 +24,7 @@ def tables_of(run: Run) -> list[dict[str, Any]]:
     if run.heads is not None:
         tables += _head_tables(run.heads)
     if run.sweep is not None:
-        meanings = {c: SWEEP.get(str(c), define(str(c))) for c in run.sweep.columns}
+        meanings = {c: SWEEP.get(str(c)) or define(str(c)) for c in run.sweep.columns}
         tables.append(_table("Sweep", run.sweep, meanings, like=False, source="sweep"))
     if run.training is not None:
         meanings = {c: define(str(c)) for c in run.training.columns}
@@ -34,14 +35,14 @@ def tables_of(run: Run) -> list[dict[str, Any]]:
 def _head_tables(heads: pd.DataFrame) -> list[dict[str, Any]]:
     """The head table, and for each label a table of its evidence: together, every column."""
     labels = label_columns(heads)
-    parts = {label: [s for s in EVIDENCE_SUFFIXES if f"{label}_{s}" in heads.columns] for label in labels}
+    parts = {label: [s for s in EVIDENCE if f"{label}_{s}" in heads.columns] for label in labels}
     elsewhere = {f"{label}_{suffix}" for label in labels for suffix in parts[label]} | set(labels)
     names = pd.Series(head_names(heads.index), index=heads.index, name="head")
     main = heads[[c for c in heads.columns if c not in elsewhere]]
     tables = [_table("Heads", pd.concat([names, main], axis=1), {c: define(str(c)) for c in main.columns})]
     for label in labels:
         rows = heads[[label, *(f"{label}_{suffix}" for suffix in parts[label])]]
-        meanings = {label: define(label)} | {f"{label}_{suffix}": evidence(suffix) for suffix in parts[label]}
+        meanings = {label: define(label)} | {f"{label}_{suffix}": EVIDENCE[suffix] for suffix in parts[label]}
         tables.append(_table(f"Label: {define(label).title}", pd.concat([names, rows], axis=1), meanings))
     return tables
 

@@ -33,8 +33,9 @@ from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 
 from headlab import Batch, HeadMask, Heads, Tokens
 from headlab.base.errors import DataError
+from headlab.base.json_text import to_json
 from headlab.report import figures
-from headlab.runs.files import to_json, write_atomically
+from headlab.runs.files import write_atomically
 from headlab.runs.folder import read_meta, write_meta
 
 TOKENS, VOCABULARY, BATCH, HELD_OUT = 64, 512, 32, 128
