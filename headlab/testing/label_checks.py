@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 
 from headlab.attention.heads import Heads
-from headlab.base.statistics import STATISTICS
 from headlab.labels.label import Label, LabelFamily
 from headlab.labels.scene import Scene
 from headlab.models.texts.batch import Batch
+from headlab.runs.columns import STATISTICS
 from headlab.testing.checks import left_as_found, require, require_alike, require_facts
 from headlab.testing.examples import example_heads, random_texts, text_batch
 
