@@ -204,9 +204,9 @@ def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _leaves(value: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    _mapped(value, lambda leaf: found.append(leaf) or leaf)  # type: ignore[func-returns-value]
-    return found
+    leaves: list[Tensor] = []
+    _mapped(value, lambda leaf: leaves.append(leaf) or leaf)  # type: ignore[func-returns-value]
+    return leaves
 
 
 def _same(leaf: Tensor, other: Tensor) -> bool:

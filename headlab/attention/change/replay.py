@@ -41,10 +41,9 @@ _known: WeakKeyDictionary[Subject, Replay] = WeakKeyDictionary()
 
 def replay_of(subject: Subject) -> Replay:
     """The replay of a model, tried out when it is first asked for."""
-    found = _known.get(subject)
-    if found is None:
-        found = _known[subject] = Replay(subject)
-    return found
+    if subject not in _known:
+        _known[subject] = Replay(subject)
+    return _known[subject]
 
 
 class Replay:
@@ -166,8 +165,8 @@ class LeaveOut:
         step = self._masks_in_a_pass(site)
         rows = np.empty((len(keep), *self.complete.shape))
         for start in range(0, len(keep), step):
-            for place, found in enumerate(self.under(site, keep[start : start + step]), start):
-                rows[place] = _numbers(found)
+            for place, losses in enumerate(self.under(site, keep[start : start + step]), start):
+                rows[place] = _numbers(losses)
         return rows
 
     def under(self, site: Site, keep: Tensor) -> list[Tensor]:

@@ -26,21 +26,21 @@ def value_weights(subject: Subject, batch: Batch | None = None) -> dict[LayerKey
     """
     batch = subject.example if batch is None else batch.to(subject.device)
     returned: list[tuple[nn.Module, Tensor]] = []
-    found: dict[LayerKey, Tensor] = {}
+    weights: dict[LayerKey, Tensor] = {}
 
     def look(site: Site, call: AttentionCall) -> None:
         if call.weights is None:
-            found[site.key] = _weights_of(site, call, returned)
+            weights[site.key] = _weights_of(site, call, returned)
 
     linear = [m for m in subject.module.modules() if isinstance(m, (nn.Linear, Conv1D))]
     hooks = [m.register_forward_hook(lambda m, args, out: returned.append((m, out.detach()))) for m in linear]
     with hooked(hooks), subject.watched(look):
         subject.forward(batch)
     for site in subject.sites:
-        if site.key not in found:
+        if site.key not in weights:
             cause = f"The values of {site.name} are not seen, only its attention."
             raise UnsupportedModelError(cause, "Use magnitude, without :value-output.")
-    return found
+    return weights
 
 
 def _weights_of(site: Site, call: AttentionCall, returned: list[tuple[nn.Module, Tensor]]) -> Tensor:

@@ -81,8 +81,8 @@ def _of_text(
     subject: Subject, single: Batch, text: int, kept: Mapping[LayerKey, list[int]], places: TokenPlaces | None
 ) -> Iterator[AttentionMap]:
     tokenizer = subject.checkpoint.tokenizer if subject.checkpoint else None
-    wanted = [HeadId(*key, head) for key, heads in kept.items() for head in heads]
-    for (kind, layer), maps in captured(subject, single, heads=wanted).items():  # (1, head, query, key)
+    named = [HeadId(*key, head) for key, heads in kept.items() for head in heads]
+    for (kind, layer), maps in captured(subject, single, heads=named).items():  # (1, head, query, key)
         queries, keys = single.queries(kind), single.keys(kind)
         real = maps[0].cpu()[:, queries.valid[0].cpu()][:, :, keys.valid[0].cpu()]
         query_words, key_words = _words(queries, tokenizer), _words(keys, tokenizer)

@@ -53,11 +53,11 @@ class Observation:
         """The columns of the labels so far, rows as in statistics_table."""
         parts = []
         for label in self.labels:
-            found = [self.sums[site.key].evidence(label) for site in self.subject.sites]
+            by_layer = [self.sums[site.key].evidence(label) for site in self.subject.sites]
             # All heads together: the adjusted p is adjusted over every head of the model.
-            evidence = Evidence(*(np.concatenate(arrays, -1) for arrays in zip(*(e for e, _ in found), strict=True)))
-            more = pd.concat([pd.DataFrame(extra) for _, extra in found], ignore_index=True)
-            columns = pd.concat([label_columns(label, evidence), more.add_prefix(f"{label.name}_")], axis=1)
+            evidence = Evidence(*(np.concatenate(arrays, -1) for arrays in zip(*(e for e, _ in by_layer), strict=True)))
+            extras = pd.concat([pd.DataFrame(extra) for _, extra in by_layer], ignore_index=True)
+            columns = pd.concat([label_columns(label, evidence), extras.add_prefix(f"{label.name}_")], axis=1)
             parts.append(confirmed(columns, label) if label.statistic == "word_pairs" else columns)
         return pd.concat(parts, axis=1) if parts else pd.DataFrame()
 

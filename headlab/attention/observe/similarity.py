@@ -62,14 +62,14 @@ def random_texts(batches: Iterable[Batch], *, vocabulary: int, seed: int = 0) ->
         ids = torch.from_numpy(draw.choice(used, tuple(side.ids.shape))).to(side.ids)
         return Tokens(torch.where(words, ids, side.ids), side.valid, side.special, side.separator)
 
-    found = []
+    shuffled_batches = []
     for batch in batches:
         source, target = shuffled(batch.source), None if batch.target is None else shuffled(batch.target)
         inputs = dict(batch.inputs) | {"input_ids": source.ids}
         if target is not None:
             inputs["decoder_input_ids"] = target.ids
-        found.append(Batch(inputs, source, target, batch.examples, batch.extra))
-    return found
+        shuffled_batches.append(Batch(inputs, source, target, batch.examples, batch.extra))
+    return shuffled_batches
 
 
 def _own(side: Tokens) -> np.ndarray:

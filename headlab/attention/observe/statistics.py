@@ -73,29 +73,29 @@ class LayerReader:
 
     def read(self, block: Block) -> None:
         """Note the sums of the block's queries."""
-        here = slice(block.start, block.stop)
+        queries = block.rows
         named, n_keys = self._named, block.weights.shape[-1]
-        self.totals[0, :, :, here] = block.total
-        self.totals[1, :, :, here] = block.key_total
-        named["entropy"][:, :, here] = block.log_moment
-        named["max_weight"][:, :, here] = block.peak
+        self.totals[0, :, :, queries] = block.total
+        self.totals[1, :, :, queries] = block.key_total
+        named["entropy"][:, :, queries] = block.log_moment
+        named["max_weight"][:, :, queries] = block.peak
         first = self.geometry.first_key.clamp_max(n_keys - 1).view(-1, 1, 1, 1)
         shape = (*block.weights.shape[:3], 1)
-        named["first_mass"][:, :, here] = block.weights.gather(-1, first.expand(shape)).squeeze(-1)
+        named["first_mass"][:, :, queries] = block.weights.gather(-1, first.expand(shape)).squeeze(-1)
         if self._separators is not None:
-            named["separator_mass"][:, :, here] = _mass_on(block.weights, self._separators[:, :n_keys])
+            named["separator_mass"][:, :, queries] = _mass_on(block.weights, self._separators[:, :n_keys])
         if self.geometry.self_attention:
-            named["distance"][:, :, here] = _distance(block, self.geometry.causal)
+            named["distance"][:, :, queries] = _distance(block, self.geometry.causal)
             self._read_offsets(block)
 
     def _read_offsets(self, block: Block) -> None:
-        here = slice(block.start, block.stop)
+        queries = block.rows
         reach = MAX_OFFSET if self.offset_mass is not None else 1
         near = near_diagonal(block, reach, self.geometry.causal)
         for name, offset in OFFSET_STATISTICS.items():
-            self._named[name][:, :, here] = near[..., reach + offset]
+            self._named[name][:, :, queries] = near[..., reach + offset]
         if self.offset_mass is not None:
-            share = self.geometry.query_valid[:, None, here] / block.total
+            share = self.geometry.query_valid[:, None, queries] / block.total
             self.offset_mass += torch.einsum("bhqo,bhq->bho", near, share)
 
     def rows(self) -> Tensor:

@@ -113,43 +113,45 @@ class TargetReader:
 
     def read(self, block: Block) -> None:
         """Note what the block's queries have on each target."""
-        n_keys, here = block.weights.shape[-1], slice(block.start, block.stop)
+        n_keys, queries = block.weights.shape[-1], block.rows
         if self._places["class"]:
-            found = _on_columns(block.weights, self.plan.classes[:, :n_keys])
-            self.rows[self._places["class"], :, :, here] = (found / block.total.unsqueeze(-1)).movedim(-1, 0)
+            mass = _on_columns(block.weights, self.plan.classes[:, :n_keys])
+            self.rows[self._places["class"], :, :, queries] = (mass / block.total.unsqueeze(-1)).movedim(-1, 0)
         if self._places["single"]:
-            found = _on_single(block.weights, self.plan.single[:, here])
-            self.rows[self._places["single"], :, :, here] = (found / block.total.unsqueeze(-1)).movedim(-1, 0)
+            mass = _on_single(block.weights, self.plan.single[:, queries])
+            self.rows[self._places["single"], :, :, queries] = (mass / block.total.unsqueeze(-1)).movedim(-1, 0)
         for place in self._places["pairs"]:
-            pairs = self._target(place, here, n_keys)
-            self.rows[place, :, :, here] = mass_on_pairs(block.weights, pairs) / block.total
+            pairs = self._target(place, queries, n_keys)
+            self.rows[place, :, :, queries] = mass_on_pairs(block.weights, pairs) / block.total
         self._read_largest(block)
         if self.norms is not None:
             columns = self.norms[:, :, :n_keys, None] * self.plan.contributing[:, None, :n_keys]
-            found = torch.matmul(block.weights, columns)  # (batch, head, query, 1 + class)
-            self.shares[:, :, :, here] = (found[..., 1:] / found[..., :1].clamp_min(1e-30)).movedim(-1, 0)
+            contributed = torch.matmul(block.weights, columns)  # (batch, head, query, 1 + class)
+            self.shares[:, :, :, queries] = (contributed[..., 1:] / contributed[..., :1].clamp_min(1e-30)).movedim(
+                -1, 0
+            )
 
-    def _target(self, place: int, here: slice, n_keys: int) -> Tensor:
+    def _target(self, place: int, queries: slice, n_keys: int) -> Tensor:
         target = self.labels[place].target
         assert target is not None
-        return target.block(self.scene, here)[..., :n_keys]
+        return target.block(self.scene, queries)[..., :n_keys]
 
     def _read_largest(self, block: Block) -> None:
-        n_keys, here = block.weights.shape[-1], slice(block.start, block.stop)
+        n_keys, queries = block.weights.shape[-1], block.rows
         largest: dict[tuple[str, ...], Tensor] = {}
         for place in self._places["argmax"]:
             label = self.labels[place]
             if label.exclude not in largest:
                 largest[label.exclude] = self._largest(block, self.plan.allowed[label.exclude][:, :n_keys])
             top = largest[label.exclude]
-            target = self._target(place, here, n_keys)
+            target = self._target(place, queries, n_keys)
             target = target.expand(-1, top.shape[2], -1)[:, None].expand(-1, top.shape[1], -1, -1)
             hit = target.gather(-1, top.clamp_min(0).unsqueeze(-1)).squeeze(-1) & (top >= 0)
-            self.rows[place, :, :, here] = hit.float()
+            self.rows[place, :, :, queries] = hit.float()
         allowed = self.plan.allowed[WORDS][:, :n_keys]
         if self.points and not bool(allowed.all()):
             left_out = _on_columns(block.weights, (~allowed).float().unsqueeze(-1)).squeeze(-1)
-            self.excluded[0, :, :, here] = left_out / block.total
+            self.excluded[0, :, :, queries] = left_out / block.total
         if self.hits is not None:
             top = largest.get(WORDS)
             self._note_offsets(block, self._largest(block, allowed) if top is None else top)
@@ -158,7 +160,7 @@ class TargetReader:
         """Index of each query's largest weight among the allowed keys, -1 where all are alike; (batch, head, query)."""
         weights = block.weights if bool(allowed.all()) else block.weights * allowed[:, None, None]
         peak, top = weights.max(-1)
-        visible = self.geometry.visible_block(slice(block.start, block.stop))[..., : weights.shape[-1]]
+        visible = self.geometry.visible_block(block.rows)[..., : weights.shape[-1]]
         choices = (visible & allowed[:, None]).sum(-1)[:, None]
         alike = (choices > 1) & (peak * choices <= DISTINCT * weights.sum(-1))
         return top.masked_fill(alike | (peak <= 0), -1)
@@ -167,9 +169,7 @@ class TargetReader:
         assert self.hits is not None
         query = torch.arange(block.start, block.stop, device=top.device)
         offset = top - query
-        near = (
-            (top >= 0) & (offset.abs() <= MAX_OFFSET) & self.geometry.query_is_word[:, None, block.start : block.stop]
-        )
+        near = (top >= 0) & (offset.abs() <= MAX_OFFSET) & self.geometry.query_is_word[:, None, block.rows]
         self.hits.scatter_add_(-1, (offset + MAX_OFFSET).clamp(0, 2 * MAX_OFFSET), near.float())
 
     def sums(self) -> TextSums:
@@ -227,9 +227,9 @@ def mass_on_pairs(weights: Tensor, pairs: Tensor) -> Tensor:
     row, query, key = pairs.nonzero(as_tuple=True)
     if len(row) > DENSE * pairs.numel():
         return torch.einsum("bhqk,bqk->bhq", weights, pairs.to(weights.dtype))
-    found = torch.zeros(batch, queries, heads, device=weights.device)
-    found.index_put_((row, query), weights[row, :, query, key], accumulate=True)
-    return found.transpose(1, 2)
+    mass = torch.zeros(batch, queries, heads, device=weights.device)
+    mass.index_put_((row, query), weights[row, :, query, key], accumulate=True)
+    return mass.transpose(1, 2)
 
 
 def key_norms(value: Tensor, gram: Tensor) -> Tensor:

@@ -45,33 +45,35 @@ class WordReader:
     def read(self, block: Block) -> None:
         """Note which word the words of the block's queries look at most."""
         batch, heads, rows, n_keys = block.weights.shape
-        here = slice(block.start, block.stop)
+        queries = block.rows
         share = block.weights / block.total.unsqueeze(-1)
         to_words = torch.bmm(share.reshape(batch, heads * rows, n_keys), self.membership[:, :n_keys])
         to_words = to_words.view(batch, heads, rows, self.n_keys)
-        self.outside[0, :, :, here] = (share.sum(-1) - to_words.sum(-1)).clamp_min(0)
-        words = self.query_words[:, here]
+        self.outside[0, :, :, queries] = (share.sum(-1) - to_words.sum(-1)).clamp_min(0)
+        words = self.query_words[:, queries]
         for row in range(batch):
             self._note(row, to_words[row], words[row], block.start)
 
     def _note(self, row: int, to_words: Tensor, words: Tensor, start: int) -> None:
         """Means over the pieces of each word; a word that the last block has begun is carried on."""
-        found, place = words[words >= 0].unique_consecutive(return_inverse=True)
-        if not len(found):
+        present, place = words[words >= 0].unique_consecutive(return_inverse=True)
+        if not len(present):
             return
         pieces = to_words[:, words >= 0]  # (head, piece, word)
         if self.first_only:
             pieces = pieces * self._is_first(row, words, start)[words >= 0][:, None]
-        sums = torch.zeros(pieces.shape[0], len(found), self.n_keys, device=pieces.device).index_add_(1, place, pieces)
-        begun = start > 0 and bool((self.query_words[row, :start] == found[0]).any())
+        sums = torch.zeros(pieces.shape[0], len(present), self.n_keys, device=pieces.device).index_add_(
+            1, place, pieces
+        )
+        begun = start > 0 and bool((self.query_words[row, :start] == present[0]).any())
         if begun:
             sums[:, 0] += self.carry[row]
         self.carry[row] = sums[:, -1]
         if self.geometry.self_attention:
-            sums = sums.scatter(2, found[None, :, None].expand(sums.shape[0], -1, 1), -1.0)
+            sums = sums.scatter(2, present[None, :, None].expand(sums.shape[0], -1, 1), -1.0)
         peak, top = sums.max(-1)
         alike = peak * 0.999 <= sums.clamp_min(0).sum(-1) / (sums > 0).sum(-1).clamp_min(1)
-        self.top[row, :, found] = top.masked_fill(alike & ((sums > 0).sum(-1) > 1), -1)
+        self.top[row, :, present] = top.masked_fill(alike & ((sums > 0).sum(-1) > 1), -1)
 
     def _is_first(self, row: int, words: Tensor, start: int) -> Tensor:
         before = self.query_words[row, start - 1 : start] if start else words.new_full((1,), -1)
@@ -83,7 +85,7 @@ class WordReader:
         nothing = torch.zeros(1, *counted.shape, device=counted.device)
         return sum_rows(self.outside, counted[None, None], nothing)
 
-    def sums(self, wanted: Sequence[str]) -> TextSums:
+    def sums(self, chosen: Sequence[str]) -> TextSums:
         """Items are the names of pairs: hits over the pairs of each text, with the baseline's hits as chance level."""
         pairs, targets = self.scene.extra["pairs"], self.scene.extra["pair_targets"]
         names = self.scene.extra["pair_names"]
@@ -97,6 +99,6 @@ class WordReader:
             empty = torch.zeros(batch * len(names), *values.shape[1:], dtype=torch.float64, device=values.device)
             return empty.index_add_(0, place, values.double()).view(batch, len(names), *values.shape[1:])
 
-        places = [names.index(each) for each in wanted]
+        places = [names.index(each) for each in chosen]
         value, count, chance = total(hits), total(torch.ones_like(name)), total(baseline)
         return TextSums(value[:, places].transpose(1, 2), count[:, places], chance[:, places])

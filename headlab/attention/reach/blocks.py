@@ -38,6 +38,11 @@ class Block:
     peak: Tensor
     log_moment: Tensor
 
+    @property
+    def rows(self) -> slice:
+        """Where the block's queries are among all queries."""
+        return slice(self.start, self.stop)
+
     def attention(self, heads: slice | list[int] = slice(None)) -> Tensor:
         """The attention of these queries, (batch, head, query, key); rows sum to 1 (below 1 with a sink logit)."""
         return self.weights[:, heads] / self.total[:, heads].unsqueeze(-1)

@@ -187,9 +187,9 @@ def _tokens_first(declared: DeclaredSite, entering: Tensor, queries: Tensor) -> 
 
 def _checked(declared: DeclaredSite, weights: Any, shape: tuple[int, ...]) -> Tensor:
     if not isinstance(weights, Tensor) or tuple(weights.shape) != shape:
-        found = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+        returned = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
         raise UsageError(
-            f"{declared.weights!r} returns {found}, and the attention of this layer is {shape}.",
+            f"{declared.weights!r} returns {returned}, and the attention of this layer is {shape}.",
             "Name a module that returns the attention (batch, head, query, key).",
         )
     highest = weights.float().sum(-1).max().item()

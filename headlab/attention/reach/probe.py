@@ -38,7 +38,7 @@ class _Recorder:
     """
 
     def __init__(self, batch: Batch, *, own_eager: bool) -> None:
-        self.lengths = {side.ids.shape[1] for side in (batch.source, batch.target) if side is not None}
+        self.lengths = {side.ids.shape[1] for side in batch.sides}
         self.own_eager = own_eager
         self.calls: list[AttentionCall] = []
         self.numbers: list[int] = []

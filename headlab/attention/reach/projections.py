@@ -71,7 +71,7 @@ def edits_at_projections(model: nn.Module, sites: Sequence[Site], edit: Edit) ->
         if site.projection is not None:
             by_module.setdefault(id(site.projection), {})[site.projection_call] = site
     modules = {id(site.projection): site.projection for site in sites if site.projection is not None}
-    counter = CallCounter({key: max(found) + 1 for key, found in by_module.items()})
+    counter = CallCounter({key: max(calls) + 1 for key, calls in by_module.items()})
 
     def before(module: nn.Module, arguments: tuple) -> tuple | None:
         site = by_module[id(module)].get(counter.next(module))

@@ -118,9 +118,9 @@ def _prove(model: nn.Module, batch: Batch, view: View, native: Tensor, eager: di
     if gap > tolerance(model):
         raise Unproven(f"outputs differ by {gap:.1e}")
     proofs = [Proof("outputs under headlab equal the model's own", True, f"{gap:.1e}")]
-    found = sites_of(model, probe, batch)
-    sites = [site for site in found if site.over_tokens]
-    view = replace(view, ignored=frozenset(id(site.module) for site in found if not site.over_tokens))
+    all_sites = sites_of(model, probe, batch)
+    sites = [site for site in all_sites if site.over_tokens]
+    view = replace(view, ignored=frozenset(id(site.module) for site in all_sites if not site.over_tokens))
     if not sites:
         raise Unproven("its attention is not between the tokens of the text")
     with torch.no_grad():
@@ -135,12 +135,12 @@ def _prove(model: nn.Module, batch: Batch, view: View, native: Tensor, eager: di
     for proof in proofs:
         if not proof.passed:
             raise Unproven(f"not shown that {proof.name} ({proof.detail})")
-    unseen += tuple(f"{site.name} (not between tokens)" for site in found if not site.over_tokens)
+    unseen += tuple(f"{site.name} (not between tokens)" for site in all_sites if not site.over_tokens)
     handler = site_handler(sites, no_reader, view)
     with torch.no_grad():
         beside = attention_beside(model, handler, view.engage, lambda: run(model, batch))
     unseen += tuple(f"{name} (attention of another shape)" for name in beside)
-    seen = {id(site.module) for site in found}
+    seen = {id(site.module) for site in all_sites}
     unseen += tuple(name for name, module in _multihead_that_runs(model, batch) if id(module) not in seen)
     return Finding(sites, view, proofs, unseen)
 
@@ -171,7 +171,7 @@ def _maps_equal(
     worst, unseen, matched = 0.0, [], 0
     for kind, maps in eager.items():
         ours = [seen[site.key] for site in sites if kind in (site.kind, "single")]
-        rows = (batch.target if kind in ("decoder", "cross") and batch.target is not None else batch.source).valid
+        rows = batch.queries("encoder" if kind == "single" else kind).valid
         for layer, theirs in enumerate(maps):
             gaps = [_map_gap(mine, theirs.float(), rows) for mine in ours]
             hit = next((i for i, gap in enumerate(gaps) if gap <= tolerance(model)), None)
@@ -212,11 +212,11 @@ def capture_maps(
         count = site.n_heads if isinstance(chosen, slice) else len(chosen)
         shape = (call.query.shape[0], count, call.query.shape[2], call.key.shape[2])
         device = call.query.device if call.weights is None else call.weights.device
-        found = maps[site.key] = torch.zeros(shape, device=device)
+        attention = maps[site.key] = torch.zeros(shape, device=device)
 
         def read(block: Block) -> None:
             part = block.attention(chosen)
-            found[:, :, block.start : block.stop, : part.shape[-1]] = part
+            attention[:, :, block.rows, : part.shape[-1]] = part
 
         return read
 

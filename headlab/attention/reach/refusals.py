@@ -13,9 +13,9 @@ _PRECISIONS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 def check_model(model: nn.Module, example: Batch) -> None:
     """Raise UnsupportedModelError for a quantised model, UsageError for an example that leaves kinds of layers open."""
-    if (found := quantisation(model)) is not None:
+    if (method := quantisation(model)) is not None:
         raise UnsupportedModelError(
-            f"The weights of {type(model).__name__} are quantised ({found}): its heads get no gradients and no norms.",
+            f"The weights of {type(model).__name__} are quantised ({method}): its heads get no gradients and no norms.",
             "Open the checkpoint that it was made from, with dtype bfloat16 where memory is short.",
         )
     if example.target is not None and example.source.ids.shape[1] == example.target.ids.shape[1]:

@@ -17,7 +17,7 @@ def prove_returned_maps(model: nn.Module, batch: Batch, maps: dict[str, list[Ten
     Shown by disturbing the output of one layer after the other: the maps up to that layer stay, the next one changes.
     """
     name = "each returned map belongs to its layer"
-    flat = [(kind, layer, attention) for kind, found in maps.items() for layer, attention in enumerate(found)]
+    flat = [(kind, layer, attention) for kind, layers in maps.items() for layer, attention in enumerate(layers)]
     if not flat or any(attention.dim() != 4 for _, _, attention in flat):
         return [], Proof(name, False, "the model returns no maps of (batch, head, query, key)")
     sites = [
@@ -31,11 +31,11 @@ def prove_returned_maps(model: nn.Module, batch: Batch, maps: dict[str, list[Ten
         if tuple(attention.shape[2:]) != (n_queries, n_keys) or (real > 1 + 1e-2).any():
             return [], Proof(name, False, f"the {kind} map of layer {layer} has other shape or rows than attention")
     checked = 0
-    for kind, found in maps.items():
-        result = _order_holds(model, batch, kind, found) if kind != "cross" else None
+    for kind, layers in maps.items():
+        result = _order_holds(model, batch, kind, layers) if kind != "cross" else None
         if result is False:
             return [], Proof(name, False, f"the {kind} maps do not follow the order of the layers")
-        checked += len(found) if result else 0
+        checked += len(layers) if result else 0
     passed = checked > 0
     return sites, Proof(name, passed, f"{checked} of {len(flat)} maps checked against the order of the layers")
 

@@ -99,9 +99,9 @@ def require_seen(keys: Iterable[LayerKey], seen: Container[LayerKey]) -> None:
         raise ProofError(cause, "Nothing measured in it counts; does something change the model while it runs?")
 
 
-def run(model: nn.Module, batch: Batch, **more: Any) -> Any:
+def run(model: nn.Module, batch: Batch, **arguments: Any) -> Any:
     """The model's forward pass on a batch."""
-    return model(**batch.inputs, **more)
+    return model(**batch.inputs, **arguments)
 
 
 def output_tensor(output: Any) -> Tensor:

@@ -47,15 +47,15 @@ def replaced_forwards(forwards: dict[nn.Module, Callable[..., Any]]) -> Iterator
 
 def configurations(model: nn.Module) -> list[Any]:
     """Every distinct configuration object in the model that carries an attention implementation."""
-    found: dict[int, Any] = {}
+    distinct: dict[int, Any] = {}
     waiting = [config for module in model.modules() if (config := getattr(module, "config", None)) is not None]
     while waiting:
         config = waiting.pop()
-        if id(config) in found or not hasattr(config, "_attn_implementation_internal"):
+        if id(config) in distinct or not hasattr(config, "_attn_implementation_internal"):
             continue
-        found[id(config)] = config
+        distinct[id(config)] = config
         waiting += [getattr(config, name, None) for name in getattr(config, "sub_configs", {})]
-    return list(found.values())
+    return list(distinct.values())
 
 
 @contextlib.contextmanager

@@ -77,21 +77,21 @@ class _Tap(TorchFunctionMode):
 
     def _attention(self, module: nn.Module, function: Any, args: tuple, kwargs: dict) -> Any:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-        given = dict(zip(names, args, strict=False)) | kwargs
-        query, key, mask = given["query"], given["key"], given.get("attn_mask")
+        inputs = dict(zip(names, args, strict=False)) | kwargs
+        query, key, mask = inputs["query"], inputs["key"], inputs.get("attn_mask")
         if query.dim() != 4:
             return function(*args, **kwargs)
         if mask is not None and mask.dim() < 4:
             mask = mask.view(*[1] * (4 - mask.dim()), *mask.shape)
-        scale = given.get("scale")
+        scale = inputs.get("scale")
         call = AttentionCall(
             module,
             query,
             key,
-            given["value"],
+            inputs["value"],
             mask,
             scaling=query.shape[-1] ** -0.5 if scale is None else scale,
-            causal=bool(given.get("is_causal", False)) and query.shape[2] > 1,
+            causal=bool(inputs.get("is_causal", False)) and query.shape[2] > 1,
         )
         result = self._ask(call)
         return function(*args, **kwargs) if result is None else result.transpose(1, 2)
@@ -112,7 +112,7 @@ class _Strays(TorchFunctionMode):
         self.names = {id(module): name for name, module in model.named_modules()}
         self.busy = False
         self.claimed = False  # the handler knew the call that has just been made
-        self.found: dict[str, None] = {}  # in the order in which they were met
+        self.names_met: dict[str, None] = {}  # in the order in which they were met
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         self.claimed = False
@@ -121,7 +121,7 @@ class _Strays(TorchFunctionMode):
         if wide and not self.busy and not self.claimed:
             module = running_module(self.names)
             if module is not None:
-                self.found[self.names[id(module)]] = None
+                self.names_met[self.names[id(module)]] = None
         return result
 
 
@@ -140,7 +140,7 @@ def attention_beside(model: nn.Module, handler: Handler, engage: Any, run: Calla
 
     with engage(model, noted), strays:
         run()
-    return tuple(strays.found)
+    return tuple(strays.names_met)
 
 
 def weights_call(module: nn.Module, weights: Tensor) -> AttentionCall:

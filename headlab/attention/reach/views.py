@@ -95,7 +95,7 @@ def returned_maps(output: object) -> dict[str, list[Tensor]]:
         return [m for m in (getattr(output, name, None) or ()) if isinstance(m, Tensor)]
 
     named = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
-    maps = {kind: found for kind, name in named.items() if (found := tensors(name))}
+    maps = {kind: layers for kind, name in named.items() if (layers := tensors(name))}
     single = tensors("attentions")
     return maps or ({"single": single} if single else {})
 
