@@ -21,7 +21,7 @@ from headlab.attention.reach.declared import DeclaredSite
 from headlab.attention.reach.sites import Proof, Site
 from headlab.attention.reach.views import View
 from headlab.attention.subject import Subject
-from headlab.base.display import html_of
+from headlab.base.display import Displayed
 from headlab.base.masks import HeadId, HeadMask, LayerKey, parse_heads
 from headlab.base.progress import Progress
 from headlab.labels import Label
@@ -29,7 +29,7 @@ from headlab.models.texts.batch import Batch, Loss
 from headlab.runs.maps import Maps
 
 
-class Heads:
+class Heads(Displayed):
     """The attention heads of a model, found by one probe and proven to be seen and removable.
 
     `model` is a torch module from transformers, or a Checkpoint that holds one in `.model`. Raises
@@ -116,9 +116,6 @@ class Heads:
         kinds = [site.kind for site in self.sites]
         layers = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
         return f"Heads({type(self.model).__name__}: {self.n_heads} heads in {layers} layers)"
-
-    def _repr_html_(self) -> str | None:
-        return html_of(self)
 
     def observe(
         self,

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from headlab.base.display import html_of
+from headlab.base.display import Displayed
 from headlab.base.errors import UsageError
 
 KINDS = ("encoder", "decoder", "cross")
@@ -133,7 +133,7 @@ def _extent(sizes: Mapping[tuple[str, int], int]) -> str:
     return f"It has {'; '.join(parts)}."
 
 
-class HeadMask:
+class HeadMask(Displayed):
     """Which heads of a model are kept, as one boolean array per (kind, layer): True = kept, False = removed."""
 
     def __init__(self, keep: Mapping[tuple[str, int], Sequence[bool] | np.ndarray]) -> None:
@@ -203,9 +203,6 @@ class HeadMask:
 
     def __hash__(self) -> int:
         return hash((tuple(self.heads_per_layer.items()), tuple(self.removed)))
-
-    def _repr_html_(self) -> str | None:
-        return html_of(self)
 
     def to_text(self) -> str:
         """The removed heads as text, `L3H5,L4H0`; empty where every head is kept."""

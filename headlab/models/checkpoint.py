@@ -9,13 +9,14 @@ import torch
 import transformers
 from torch import nn
 
+from headlab.base.display import Displayed
 from headlab.base.errors import CheckpointError
 
 UNLIMITED = 1_000_000  # tokenizers without a limit state one beyond this
 
 
 @dataclass
-class Checkpoint:
+class Checkpoint(Displayed):
     """A model in eval mode; `tokenizer` is None where the checkpoint has none.
 
     `revision` is the hub's commit, or `sha256:` and 16 digits of the hash of the weights' bytes for local files (for

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,13 @@ def model_html(heads: Any) -> str:
     return f"<div><p><b>{html.escape(repr(heads))}</b>, {seen}</p>{picture}<ul>{lines}</ul></div>"
 
 
+def checkpoint_html(checkpoint: Any) -> str:
+    """An opened checkpoint as a table of what describes it: name, revision, class, type of numbers, versions."""
+    rows = ((html.escape(str(name)), html.escape(str(value))) for name, value in checkpoint.describe().items())
+    cells = (f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in rows)
+    return f"<table>{''.join(cells)}</table>"
+
+
 def mask_html(mask: HeadMask) -> str:
     """A mask as a picture without scripts: one square for each head, blue = kept, pale and crossed = removed."""
     sizes, gone = mask.heads_per_layer, {tuple(head) for head in mask.removed}
@@ -109,3 +116,12 @@ def _squares(heads_per_layer: Mapping[tuple[str, int], int], gone: Collection[tu
 def _square(x: int, y: int, removed: bool) -> str:
     square = f'<rect x="{x}" y="{y}" width="11" height="11" fill="{PALE if removed else COLOURS[0]}"/>'
     return square + (f'<path d="M{x + 2} {y + 2}l7 7m0 -7l-7 7" stroke="#555"/>' if removed else "")
+
+
+DISPLAYS: Mapping[str, Callable[[Any], str]] = {  # by the name of the class; headlab.base.display looks here
+    "AttentionMap": map_html,
+    "Checkpoint": checkpoint_html,
+    "HeadMask": mask_html,
+    "Heads": model_html,
+    "Maps": maps_html,
+}

@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from headlab.base.display import html_of
+from headlab.base.display import Displayed
 from headlab.base.errors import DataError
 from headlab.base.json_text import to_json
 from headlab.runs.files import write_atomically
@@ -37,7 +37,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class AttentionMap:
+class AttentionMap(Displayed):
     """What one head did with one text: `weights` is (query, key); tokens as the tokenizer names them."""
 
     kind: str
@@ -66,15 +66,9 @@ class AttentionMap:
                     "Give one flag for each token, or none.",
                 )
 
-    def _repr_html_(self) -> str | None:
-        return html_of(self)
 
-
-class Maps(list[AttentionMap]):
+class Maps(list[AttentionMap], Displayed):
     """Attention maps that a notebook shows in one viewer."""
-
-    def _repr_html_(self) -> str | None:
-        return html_of(self)
 
 
 def is_special(tokens: Iterable[str]) -> list[bool]:
