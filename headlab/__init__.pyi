@@ -16,8 +16,10 @@ from .base.masks import HeadMask as HeadMask
 from .base.masks import parse_heads as parse_heads
 from .commands.plugins import load_plugins as load_plugins
 from .labels import Label as Label
+from .labels import LabelFamily as LabelFamily
 from .labels import load_labels as load_labels
 from .metrics import Metric as Metric
+from .metrics import metric as metric
 from .models import Batch as Batch
 from .models import Tokens as Tokens
 from .models import open_model as open_model

@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headlab.base.errors import UsageError
 from headlab.labels.inputs.context import Input
-from headlab.labels.scene import KeyClass, Target
+from headlab.labels.scene import KeyClass, Scene, Target
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
+
+    from headlab.models.texts.batch import Tokens
 
 PERMUTED = "permutation of positions: the mean over all orders of the visible keys"
 BEST_OFFSET = "best fixed offset, learned on even texts"
@@ -67,6 +71,16 @@ class Label:
         if self.statistic == "word_pairs":
             return BEST_OFFSET
         return UNIFORM if self.published_chance is None else PERMUTED
+
+    def on_target(self, queries: Tokens, keys: Tokens, rows: slice | None = None, **extra: Any) -> Tensor:
+        """Which keys the label is about: bool (batch, query, key), or broadcast to it, for the queries in `rows`.
+
+        `queries` and `keys` are sides of a batch, the same one for self-attention; `extra` is what the batch carries
+        beside its tokens. Raises UsageError for a label without a target.
+        """
+        if self.target is None:
+            raise UsageError(f"The label {self.name} has no target.", f"It reads {self.statistic} of the head table.")
+        return self.target.block(Scene(queries, keys, extra=extra), rows or slice(0, queries.ids.shape[1]))
 
     def threshold_at(self, chance: np.ndarray) -> np.ndarray:
         """The threshold on texts on which a uniform head scores `chance`, shaped alike."""

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headlab.attention.heads import Heads
+from headlab import Batch, Heads, Tokens
 from headlab.base.errors import unknown_name
-from headlab.models.texts.batch import Batch, Tokens
 from headlab.testing.tiny.models import tiny_model
 
 SPECIAL, SEPARATOR, FIRST_WORD, LAST_WORD = 3, 4, 5, 40  # token ids

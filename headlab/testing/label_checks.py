@@ -9,15 +9,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headlab.attention.heads import Heads
-from headlab.labels.label import Label, LabelFamily
-from headlab.labels.scene import Scene
-from headlab.models.texts.batch import Batch
-from headlab.runs.columns import STATISTICS
+from headlab import Batch, Heads, Label, LabelFamily
 from headlab.testing.checks import left_as_found, require, require_alike, require_facts
 from headlab.testing.examples import example_heads, random_texts, text_batch
 
-READ = (*STATISTICS, "offset_mass", "offset_hits", "target", "word_pairs", "copying")  # what a label may be about
+BESIDE_COLUMNS = ("offset_mass", "offset_hits", "target", "word_pairs", "copying")  # what a label may be about too
 SUFFIXES = ("score", "null", "threshold", "n")
 TOLERANCE = 1e-4
 
@@ -36,6 +32,8 @@ def check_label(label: Label) -> None:
         return
     for model_type in ("llama", "bert"):
         heads = example_heads(model_type)
+        known = (*heads.observe([text_batch(random_texts(1))]).columns, *BESIDE_COLUMNS)
+        require(label.statistic in known, f"{who} reads a statistic that does not exist: {label.statistic!r}.")
         if label.target is not None and label.input is None:
             _check_target(label, who)
         _check_columns(label, heads, who)
@@ -47,7 +45,6 @@ def _check_facts(label: Label, who: str) -> None:
     require(len(label.letter) <= 1, f"{who} has more than one letter: {label.letter!r}.")
     right = not label.colour or re.fullmatch(r"#[0-9A-Fa-f]{6}", label.colour)
     require(right, f"{who} has a colour that is not written #RRGGBB: {label.colour!r}.")
-    require(label.statistic in READ, f"{who} reads a statistic that does not exist: {label.statistic!r}.")
     require(label.statistic != "target" or label.target is not None, f"{who} is about a target and has none.")
     require(label.reading in ("mass", "argmax"), f"{who} is read as {label.reading!r}, not as mass or argmax.")
     words = label.statistic != "word_pairs" or isinstance(label, LabelFamily) or label.input is not None
@@ -64,16 +61,19 @@ def _check_facts(label: Label, who: str) -> None:
 
 def _check_target(label: Label, who: str) -> None:
     """Bool of (batch, rows, key), the same for a block of queries as for all of them."""
-    assert label.target is not None
     batch = text_batch(random_texts())
     n = batch.source.ids.shape[1]
-    extra = {"frequencies": torch.bincount(batch.source.ids.flatten(), minlength=64)} if label.frequencies else {}
-    scene = Scene(batch.source, batch.source, extra=extra)
-    whole = label.target.block(scene, slice(0, n))
+    extra: dict[str, Any] = {}
+    if label.frequencies:
+        extra["frequencies"] = torch.bincount(batch.source.ids.flatten(), minlength=64)
+    whole = label.on_target(batch.source, batch.source, **extra)
     shape = torch.Size((len(batch), n, n))
     right = whole.dtype == torch.bool and whole.dim() == 3 and torch.broadcast_shapes(whole.shape, shape) == shape
     require(right, f"{who} has a target of {whole.dtype} {tuple(whole.shape)}, not bool of {tuple(shape)}.")
-    parts = [label.target.block(scene, slice(start, min(start + 4, n))) for start in range(0, n, 4)]
+    parts = [
+        label.on_target(batch.source, batch.source, slice(start, min(start + 4, n)), **extra)
+        for start in range(0, n, 4)
+    ]
     rows = [part.expand(len(batch), min(4, n - start), n) for part, start in zip(parts, range(0, n, 4), strict=True)]
     same = torch.equal(torch.cat(rows, 1), whole.expand(shape))
     require(same, f"{who} has a target that differs between a block of queries and all of them.")

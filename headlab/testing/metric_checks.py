@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from headlab.metrics import Metric
+from headlab import Metric
 from headlab.testing.checks import require, require_alike, require_facts
 
 

@@ -11,10 +11,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
-from headlab.attention.heads import Heads
-from headlab.base.errors import HeadlabError, UsageError
-from headlab.models.texts.batch import Batch
-from headlab.scores import Score, score, standard_errors
+from headlab import Batch, HeadlabError, Heads, Score, UsageError, score
 from headlab.testing.checks import left_as_found, require, require_alike, require_facts
 from headlab.testing.examples import ExampleTask, example_heads
 
@@ -36,7 +33,7 @@ def check_score(score_: Score | type[Score], *, skip: Collection[str] = ()) -> N
     a task over random tokens. `skip` leaves rules out: "batches" for a score that is learned batch by batch.
     """
     kind = score_ if isinstance(score_, type) else type(score_)
-    require(issubclass(kind, Score), f"{kind.__name__} is no subclass of headlab.scores.Score.")
+    require(issubclass(kind, Score), f"{kind.__name__} is no subclass of headlab.Score.")
     who = f"The score {getattr(kind, 'name', kind.__name__)}"
     _check_class(kind, who)
     made = kind() if isinstance(score_, type) else score_
@@ -85,8 +82,8 @@ def _check_values(made: Score, heads: Heads, task: Any, who: str) -> pd.Series:
             raise AssertionError(f"{who}: {error}") from error
     require(not np.isinf(found).any(), f"{who} gives an infinite value; NaN says that there is none.")
     require(found.notna().any(), f"{who} gives no head a value.")
-    errors = standard_errors(found)
-    negative = errors is not None and (len(errors) != len(found) or (errors < 0).any())
+    errors = found.attrs.get("standard_error")
+    negative = errors is not None and (len(errors) != len(found) or min(errors) < 0)
     require(not negative, f"{who} has standard errors below 0, or not one a head.")
     require_alike(score(made, heads, task, seed=3), found, f"{who} gives another value under the same seed.")
     return found

@@ -8,9 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from headlab.attention.heads import Heads
-from headlab.base.errors import UsageError
-from headlab.metrics import METRICS, metric
+from headlab import Heads, UsageError, metric
 from headlab.testing.checks import left_as_found, require, require_alike, require_facts
 
 FACTS = ("definition", "source", "loss", "purpose")
@@ -29,8 +27,11 @@ def check_task(task: Any, model: Any = None) -> None:
     missing = [name for name in METHODS if not callable(getattr(made, name, None))]
     require(not missing, f"{who} has no {', '.join(missing)}.")
     require(made.metrics, f"{who} names no metric.")
-    unknown = [name for name in made.metrics if name not in METRICS.names()]
-    require(not unknown, f"{who} names metrics that do not exist: {', '.join(unknown)}.")
+    for name in made.metrics:
+        try:
+            metric(name)
+        except UsageError as error:
+            raise AssertionError(f"{who} names a metric that does not exist: {name}.") from error
     _check_split(made, who)
     with left_as_found(made.network, who):
         _check_batches(made, who)

@@ -96,7 +96,7 @@ BROKEN = {
     "has no purpose": {"purpose": ""},
     "has no evaluate": {"evaluate": None},
     "names no metric": {"metrics": ()},
-    "metrics that do not exist: los": {"metrics": ("los",)},
+    "a metric that does not exist: los": {"metrics": ("los",)},
     "in both halves": {"split": both_halves},
     "halves with examples that are not among all": {"split": beyond_all},
     "sorted ids": {"split": unsorted},

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlab.models.texts.batch import Batch, Tokens
+from headlab import Batch, Tokens
 
 ROWS, LENGTH, TARGET = 2, 11, 7
 
