@@ -23,8 +23,8 @@ from .metrics import metric as metric
 from .models import Batch as Batch
 from .models import Tokens as Tokens
 from .models import open_model as open_model
-from .models.texts.encoding import read_texts as read_texts
 from .models.texts.encoding import text_batches as text_batches
+from .models.texts.reading import read_texts as read_texts
 from .pruning.orderings import order as order
 from .pruning.sweep import sweep as sweep
 from .report.notebook import show as show

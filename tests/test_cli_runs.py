@@ -273,11 +273,11 @@ def test_an_interrupted_sweep_keeps_its_rows_and_goes_on(
     capsys: pytest.CaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from headlab.tasks import Task
+    from headlab.tasks import TextTask
 
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert run(_classification(tiny_classifier, sentences, whole)) == 0
-    evaluate, calls = Task.evaluate, []
+    evaluate, calls = TextTask.evaluate, []
 
     def interrupt_the_fourth(self, *arguments, **options):  # type: ignore[no-untyped-def]
         calls.append(1)
@@ -286,7 +286,7 @@ def test_an_interrupted_sweep_keeps_its_rows_and_goes_on(
         return evaluate(self, *arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Task, "evaluate", interrupt_the_fourth)
+        patched.setattr(TextTask, "evaluate", interrupt_the_fourth)
         assert run(_classification(tiny_classifier, sentences, cut)) == 130
     assert "Interrupted" in capsys.readouterr().err
     assert len(list((cut / "rows").iterdir())) == 3

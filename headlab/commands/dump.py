@@ -183,14 +183,15 @@ class _Texts:
 
 def _texts_of_task(request: DumpRequest) -> _Texts:
     task = request.open_task()
-    return _Texts(task.checkpoint, list(task.batches()), task.signature(), {})
+    return _Texts(task.model, list(task.batches()), task.signature(), {})
 
 
 def _plain_texts(request: DumpRequest) -> _Texts:
     """The lines of a text file, the sentences of a treebank, or the prose that comes with headlab."""
     from headlab.models.demo.texts import demo_prose
-    from headlab.models.texts.encoding import batches, encode_texts, read_texts
+    from headlab.models.texts.encoding import batches, encode_texts
     from headlab.models.texts.places import blank_words, token_places
+    from headlab.models.texts.reading import read_texts
 
     file = request.conllu or request.text
     if request.conllu:

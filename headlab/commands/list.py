@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from headlab.base.errors import unknown_name
 from headlab.base.registry import Registry
@@ -41,8 +41,7 @@ def entries(topic: str) -> dict[str, Facts]:
     for name in registry.names():
         if name in broken and registry.file(name) is None:
             continue
-        plugin = _TASKS[name] if topic == "tasks" and name in _TASKS else registry.load(name)
-        facts = {"summary": registry.summary(name), **about(plugin)}
+        facts = {"summary": registry.summary(name), **about(registry.load(name))}
         if topic != "tasks":
             facts["file"] = registry.file(name)
         else:
@@ -80,7 +79,8 @@ def _task(task: Any) -> Facts:
 
 def _tasks() -> dict[str, Any]:
     registry = registries()["tasks"]
-    return _TASKS | {name: registry.load(name) for name in registry.names() if registry.file(name) is None}
+    broken = registry.broken()
+    return {name: registry.load(name) for name in registry.names() if name not in broken or registry.file(name)}
 
 
 def _models() -> dict[str, Facts]:
@@ -93,29 +93,3 @@ def _models() -> dict[str, Facts]:
         fitting = ", ".join(tasks) or "none yet, only inspect and dump"
         found[model] = {"summary": f"{about}; tasks: {fitting}", "tasks": tasks}
     return found | {model: {"summary": about, "tasks": None} for model, about in OTHER_MODELS.items()}
-
-
-class _KnownTask(NamedTuple):
-    loss: str
-    demo_models: tuple[str, ...]
-
-
-# What the classes of these tasks will say themselves once they can be read without torch.
-_TASKS: dict[str, Any] = {
-    "classification": _KnownTask("-ln p(right class), in nats", ()),
-    "lm": _KnownTask(
-        "mean of -ln p over the predicted tokens of a window, in nats; the task reports it as perplexity",
-        ("demo:smollm2", "demo:planted-decoder"),
-    ),
-    "minimal-pairs": _KnownTask(
-        "ln p(bad sentence) - ln p(good sentence), in nats; below 0 where the good one is more probable",
-        ("demo:smollm2",),
-    ),
-    "probe": _KnownTask(
-        "-ln p(right class) of the fixed probe, in nats", ("demo:minilm", "demo:smollm2", "demo:distilbert-tagger")
-    ),
-    "translation": _KnownTask(
-        "mean of -ln p over the tokens of the reference, in nats; the metric nll weighs all tokens the same",
-        ("demo:firefox-en-pt", "demo:firefox-pt-en"),
-    ),
-}

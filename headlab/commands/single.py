@@ -91,7 +91,7 @@ def _measured(request: SingleRequest, task: Task, out: Path, stages: Stages) -> 
     from headlab.runs.tables import save_plain
 
     stages.begin("probing and proving")
-    heads = Heads(task.checkpoint)
+    heads = Heads(task.model)
     signature = request.signature(task)
     open_run(out, signature, request.overwrite, command=request.command or request.command_line(out))
     stages.begin("masks within single layers")

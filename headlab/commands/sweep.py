@@ -179,7 +179,7 @@ def _sweep(request: SweepRequest, task: Task, out: Path, stages: Stages) -> Swee
     from headlab.runs.tables import save_table
 
     stages.begin("probing and proving")
-    heads = Heads(task.checkpoint)
+    heads = Heads(task.model)
     _check_against(request, heads, task, stages)
     signature, command = request.signature(task), request.command or request.command_line(out)
     state = open_run(out, signature, request.overwrite, command=command)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import lazy_loader
+
 from headlab.base.errors import UsageError
 from headlab.base.registry import Registry
 
 if TYPE_CHECKING:
     from headlab.models import Checkpoint
+    from headlab.tasks.running.contract import Task as Task
     from headlab.tasks.running.evaluation import Evaluation as Evaluation
-    from headlab.tasks.running.task import Task as Task
+    from headlab.tasks.running.text_task import TextTask as TextTask
+
+# On first use: a list of names needs no numpy.
+_HOMES = {"running.contract": ["Task"], "running.evaluation": ["Evaluation"], "running.text_task": ["TextTask"]}
+__getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs=_HOMES)
 
 
 def _is_task(plugin: Any) -> bool:
@@ -18,43 +25,32 @@ def _is_task(plugin: Any) -> bool:
     return isinstance(plugin, type) and all(hasattr(plugin, name) for name in ("name", "purpose", "losses"))
 
 
-TASKS: Registry[Any] = Registry("headlab.tasks", "task", _is_task, hyphenated=True)
+TASKS: Registry[type[Task]] = Registry("headlab.tasks", "task", _is_task, hyphenated=True)
 
 _OPENING = ("device", "dtype", "revision", "trust_remote_code")
 
 
-def task(name: str, model: str | Checkpoint, **options: Any) -> Task:
-    """A task over a model: `task("minimal-pairs", model="demo:smollm2", limit=400)`.
+def task(name: str | type[Task], model: str | Checkpoint, **options: Any) -> Task:
+    """A task over a model: `task("minimal-pairs", model="demo:smollm2", limit=400)`, `task(MyTask, model)`.
 
-    `model` is a name, opened with the head that the task needs, or an opened Checkpoint. Options of every task: data
-    (a file, several, or a folder; the package's own texts without it), limit, batch_size, max_length (tokens), seed,
-    split ("50:50" in per cent or "40:160" in examples), text_column, label_column, train_data (probe); device, dtype,
-    revision and trust_remote_code are for opening the model. Raises UsageError for unknown names and options,
-    DataError for unusable data.
+    `name` may be a class of one's own that follows the contract, `headlab.tasks.Task`: it is called with the
+    checkpoint and the options. `model` is a name, opened with the head that the task needs, or an opened Checkpoint.
+    Options of every task that comes with headlab: data (a file, several, or a folder; the package's own texts without
+    it), limit, batch_size, max_length (tokens), seed, split ("50:50" in per cent or "40:160" in examples),
+    text_column, label_column, train_data (probe); device, dtype, revision and trust_remote_code are for opening the
+    model. Raises UsageError for unknown names and options, DataError for unusable data.
     """
-    kind = TASKS.load(name)
+    plugin: Any = TASKS.load(name) if isinstance(name, str) else name
+    if not _is_task(plugin):
+        raise UsageError(f"{plugin!r} is no task.", "Give a name, or a class that follows headlab.tasks.Task.")
     opening = {key: options.pop(key) for key in _OPENING if key in options}
-    settings = kind.read_options(options)  # before the model is opened: a misspelt option should not cost a minute
+    if hasattr(plugin, "read_options"):  # before the model is opened: a misspelt option should not cost a minute
+        options = {"options": plugin.read_options(options)}
     if isinstance(model, str):
         from headlab.models import open_model
 
-        model = open_model(model, purpose=kind.purpose, **opening)
+        model = open_model(model, purpose=plugin.purpose, **opening)
     if not hasattr(model, "tokenizer"):
-        raise UsageError(
-            f"A task needs the name of a model or an opened checkpoint, not {type(model).__name__}.",
-            "Give a name, or what headlab.open_model returns.",
-        )
-    return kind(model, settings)
-
-
-def __getattr__(name: str) -> Any:
-    """`Task` and `Evaluation` on first use, since their modules import torch."""
-    if name == "Task":
-        from headlab.tasks.running.task import Task
-
-        return Task
-    if name == "Evaluation":
-        from headlab.tasks.running.evaluation import Evaluation
-
-        return Evaluation
-    raise AttributeError(f"module 'headlab.tasks' has no attribute {name!r}")
+        cause = f"A task needs the name of a model or an opened checkpoint, not {type(model).__name__}."
+        raise UsageError(cause, "Give a name, or what headlab.open_model returns.")
+    return plugin(model, **options)

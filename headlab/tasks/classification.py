@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from typing import TYPE_CHECKING
 
 from headlab.base.errors import DataError, UsageError
-from headlab.models.state import evaluating
-from headlab.models.texts.batch import Batch
 from headlab.tasks.data.splits import limited
 from headlab.tasks.running.labelled import labelled_examples, read_labelled
-from headlab.tasks.running.task import Loaded, Task
-from headlab.tasks.running.verdict import mean_by_example, verdict
+from headlab.tasks.running.text_task import Loaded, TextTask
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from headlab.models import Batch
 
 
-class Classification(Task):
+class Classification(TextTask):
     """Texts and labels (.tsv, .csv, .jsonl) against the labels that the classifier knows.
 
     A text beyond the model's limit is split, and the logits of its parts are averaged.
     """
 
     name = "classification"
+    title = "Classification of texts"
+    text = "Does the classifier choose the right label for a text?"
+    definition = "the label with the largest logit against the right one; of a text in several parts, the mean logits"
+    source = "fine-tuned classifiers as in Michel et al. 2019 (1905.10650), who prune heads of BERT on MNLI"
+    loss = "-ln p(right class), in nats"
     purpose = "classification"
     metrics = ("accuracy", "loss")
 
@@ -37,30 +41,24 @@ class Classification(Task):
         known = label_ids(self.network)
         data = read_labelled(self.options.data, self.options)
         chosen = limited(data.labels, self.options.limit)
+        numbers = [identify(data.labels[place], data.places[place], known) for place in chosen]
         examples, counts = labelled_examples(
-            data,
-            chosen,
-            lambda label, place: identify(label, place, known),
-            self.checkpoint.tokenizer,
-            self.frame,
-            self.max_length,
+            data, chosen, numbers, self.checkpoint.tokenizer, self.frame, self.max_length
         )
         return Loaded(examples, data.name, data.sha256, counts)
 
     def statistics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Columns `loss` (cross-entropy, nats), `correct` and `examples`."""
-        output = model(**batch.inputs)
-        logits = getattr(output, "logits", output)
-        if not isinstance(logits, Tensor) or logits.dim() != 2:
-            raise UsageError(
-                f"{self.checkpoint.name!r} gives no logits for a whole text.",
-                "Name a sequence classifier, or use the task probe.",
-            )
-        logits = mean_by_example(logits.float(), batch)
-        return verdict(functional.cross_entropy(logits, batch.extra["label"], reduction="none"), logits, batch)
+        from headlab.tasks.running.verdict import text_logits, verdict
+
+        return verdict(text_logits(model, batch, self.checkpoint.name), batch)
 
     def prepare(self) -> None:
         """Try one batch, so that a model of another kind is refused before anything long begins."""
+        import torch
+
+        from headlab.models.state import evaluating
+
         with evaluating(self.network), torch.no_grad():
             self.losses(self.network, next(iter(self.batches())))
 
@@ -90,6 +88,3 @@ def identify(label: str, place: str, known: Mapping[str, int]) -> int:
         f"{place}: the classifier has no label {label!r}.",
         f"Give data with its labels: {', '.join(known)} (or 0 to {len(known) - 1}).",
     )
-
-
-TASK = Classification

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from headlab.base.errors import DataError
-from headlab.models.texts.batch import Batch
-from headlab.tasks.data.records import TEXT_NAMES, digest, files, open_table, read_text, suffix, written_text
-from headlab.tasks.running.likelihood import require_causal, row_sums, token_budget
-from headlab.tasks.running.rows import Example, window_rows
-from headlab.tasks.running.task import Loaded, Task
+from headlab.models.texts.reading import read_text
+from headlab.models.texts.rows import window_rows
+from headlab.tasks.data.records import TEXT_NAMES, digest, files, open_table, suffix, written_text
+from headlab.tasks.running.examples import Example
+from headlab.tasks.running.text_task import Loaded, TextTask
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from headlab.models import Batch
 
 _WINDOW, _WINDOW_OWN = 512, 128  # tokens; the package's own text is short, and intervals need many windows
 
 
-class LanguageModelling(Task):
+class LanguageModelling(TextTask):
     """One long text in windows of `max_length` tokens, in each of which every token is predicted from those before.
 
     Every token of the text is predicted exactly once: a window starts with the special tokens that the tokenizer puts
@@ -24,6 +28,12 @@ class LanguageModelling(Task):
     """
 
     name = "lm"
+    title = "Language modelling"
+    text = "How probable does the model find each next token of a text?"
+    definition = "every token of the text predicted once from those before it in its window"
+    source = "perplexity as in Radford et al. 2019 (GPT-2), on windows without overlap"
+    loss = "mean of -ln p over the predicted tokens of a window, in nats; the task reports it as perplexity"
+    demo_models = ("demo:smollm2", "demo:planted-decoder")
     purpose = "causal-lm"
     unused = ("train_data", "label_column")
     metrics = ("perplexity", "next_token_accuracy")
@@ -44,18 +54,22 @@ class LanguageModelling(Task):
 
     def prepare(self) -> None:
         """Bound the batches by the size of their logits, and refuse models that look ahead."""
+        from headlab.tasks.running.likelihood import require_causal, token_budget
+
         self.max_tokens = token_budget(self.checkpoint)
-        require_causal(self.checkpoint, torch.from_numpy(self._loaded.examples[0].rows[0].ids[:16]))
+        require_causal(self.checkpoint, self._loaded.examples[0].rows[0].ids[:16])
 
     def statistics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Columns `loss` (nats a token), `nll` (nats), `tokens`, `hits` and `examples`."""
+        from headlab.tasks.running.likelihood import row_sums
+
         sums = row_sums(model, batch)
         return {
             "loss": -sums.log_probability / sums.tokens,
             "nll": -sums.log_probability,
             "tokens": sums.tokens,
             "hits": sums.hits,
-            "examples": torch.ones_like(sums.tokens),
+            "examples": sums.tokens.new_ones(len(sums.tokens)),
         }
 
     def _text(self) -> tuple[str, str, str]:
@@ -73,6 +87,3 @@ class LanguageModelling(Task):
             return "\n\n".join(written_text(row[column], place, column) for row, place in rows), name, sha256
         texts = [read_text(path) for path in paths]
         return "\n\n".join(texts), ",".join(path.name for path in paths), digest(texts)
-
-
-TASK = LanguageModelling

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from headlab.base.errors import DataError
-from headlab.models.texts.batch import Batch
+from headlab.models.texts.rows import window_rows
 from headlab.tasks.data.records import Table, digest, open_table, written_text
 from headlab.tasks.data.splits import limited
-from headlab.tasks.running.likelihood import require_causal, row_sums, token_budget
-from headlab.tasks.running.rows import Example, window_rows
-from headlab.tasks.running.task import Loaded, Task
-from headlab.tasks.running.verdict import n_in
+from headlab.tasks.running.examples import Example
+from headlab.tasks.running.text_task import Loaded, TextTask
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from headlab.models import Batch
 
 _GOOD, _BAD = "sentence_good", "sentence_bad"
 _PARADIGM = ("uid", "paradigm", "phenomenon")
 
 
-class MinimalPairs(Task):
+class MinimalPairs(TextTask):
     """Pairs of sentences, one of them grammatical (Warstadt et al. 2020); an example is a pair.
 
     Both sentences get the sum of the log-probabilities of their tokens: all of them where the tokenizer puts a token
@@ -27,6 +29,12 @@ class MinimalPairs(Task):
     """
 
     name = "minimal-pairs"
+    title = "Minimal pairs"
+    text = "Does the model find the grammatical sentence of a pair more probable than the other one?"
+    definition = "the sum of ln p over the tokens of each sentence; right where the grammatical one has the larger sum"
+    source = "Warstadt et al. 2020 (BLiMP, 1912.00582)"
+    loss = "ln p(bad sentence) - ln p(good sentence), in nats; below 0 where the good one is more probable"
+    demo_models = ("demo:smollm2",)
     purpose = "causal-lm"
     unused = ("train_data", "label_column")
     metrics = ("accuracy", "perplexity", "loss")
@@ -57,14 +65,20 @@ class MinimalPairs(Task):
 
     def prepare(self) -> None:
         """Bound the batches by the size of their logits, and refuse models that look ahead."""
+        from headlab.tasks.running.likelihood import require_causal, token_budget
+
         self.max_tokens = token_budget(self.checkpoint)
-        require_causal(self.checkpoint, torch.from_numpy(self._loaded.examples[0].rows[0].ids))
+        require_causal(self.checkpoint, self._loaded.examples[0].rows[0].ids)
 
     def statistics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Columns `loss`, `correct`, `nll` and `tokens` (good sentence), `nll_bad`, `tokens_bad` and `examples`."""
+        import torch
+
+        from headlab.tasks.running.likelihood import row_sums
+
         sums = row_sums(model, batch)
         cell = 2 * batch.extra["example"] + batch.extra["side"]  # (rows,)
-        empty = torch.zeros(2 * n_in(batch), dtype=sums.tokens.dtype, device=sums.tokens.device)
+        empty = torch.zeros(2 * len(batch.example_ids), dtype=sums.tokens.dtype, device=sums.tokens.device)
         good, bad = empty.index_add(0, cell, sums.log_probability).view(-1, 2).unbind(dim=1)
         tokens, tokens_bad = empty.index_add(0, cell, sums.tokens).view(-1, 2).unbind(dim=1)
         margin = (good - bad).detach()
@@ -88,6 +102,3 @@ class MinimalPairs(Task):
         places = [f"demo pair {place}" for place in range(len(rows))]
         sha256 = digest(str(row[column]) for row in rows for column in (_GOOD, _BAD))
         return Table(tuple(rows[0]), rows, places), "demo:minimal-pairs", sha256
-
-
-TASK = MinimalPairs

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from headlab.base.errors import CheckpointError, DataError, UsageError
-from headlab.models.state import evaluating
-from headlab.models.texts.batch import Batch
 from headlab.tasks.data.splits import limited
-from headlab.tasks.running.evaluation import as_numbers
 from headlab.tasks.running.labelled import LabelledTexts, labelled_examples, read_labelled
-from headlab.tasks.running.rows import Example, collate, grouped
-from headlab.tasks.running.task import Loaded, Task
-from headlab.tasks.running.verdict import sum_by_example, verdict
+from headlab.tasks.running.text_task import Loaded, TextTask
 
-_STRENGTH = 0.1  # scikit-learn's C: features are many and texts few
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class LinearProbe:
-    """A fixed classifier of features (examples, width): standardise, then one linear layer."""
-
-    mean: Tensor  # (width,)
-    scale: Tensor  # (width,)
-    weight: Tensor  # (labels, width)
-    bias: Tensor  # (labels,)
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """Logits (examples, labels)."""
-        mean, scale, weight, bias = (t.to(features.device) for t in (self.mean, self.scale, self.weight, self.bias))
-        return functional.linear((features - mean) / scale, weight, bias)
+    from headlab.models import Batch
+    from headlab.tasks.running.examples import Example
 
 
-class Probe(Task):
+class Probe(TextTask):
     """Texts and labels judged by a logistic regression on the mean of the last hidden states.
 
     The mean is over all valid tokens, special ones included, as sentence encoders take it. The probe is fitted when
@@ -48,6 +29,12 @@ class Probe(Task):
     """
 
     name = "probe"
+    title = "Linear probe"
+    text = "Can a linear classifier, fitted once on the full encoder, still read the label off its features?"
+    definition = "logistic regression (C = 0.1) on the standardised mean of the last hidden states over a text's tokens"
+    source = "probes after Alain and Bengio 2016 (1610.01644); mean pooling as in sentence encoders"
+    loss = "-ln p(right class) of the fixed probe, in nats"
+    demo_models = ("demo:minilm", "demo:smollm2", "demo:distilbert-tagger")
     purpose = "features"
     metrics = ("accuracy", "loss")
     unused = ()
@@ -72,6 +59,9 @@ class Probe(Task):
 
     def prepare(self) -> None:
         """Fit the probe on the full encoder."""
+        from headlab.tasks.running.batches import grouped
+        from headlab.tasks.running.linear_probe import fit
+
         if self._train is None:
             chosen = set(self.split("select").tolist())
             training = [example for example in self._loaded.examples if example.id in chosen]
@@ -85,80 +75,61 @@ class Probe(Task):
                 "Give more texts, a higher limit, or train_data.",
             )
         self.n_train = len(training)
-        features = np.concatenate(list(self._features(training)))
+        parts = list(grouped(training, self.options.batch_size, self.max_tokens))
+        features = self._features(parts)
         if not np.isfinite(features).all():
             raise CheckpointError(
                 f"{self.checkpoint.name!r} gives NaN features; no probe can be fitted on them.",
                 "Try another dtype, such as float32.",
             )
         # Batches go by length, and so must the labels.
-        by_length = [e for part in self._parts(training) for e in part]
-        self.probe = fit(features, np.array([example.label for example in by_length]))
+        self.probe = fit(features, np.array([example.label for part in parts for example in part]))
 
     def statistics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Columns `loss` (cross-entropy, nats), `correct` and `examples`."""
-        logits = self.probe(pooled(model, batch))
-        return verdict(functional.cross_entropy(logits, batch.extra["label"], reduction="none"), logits, batch)
+        from headlab.tasks.running.linear_probe import pooled
+        from headlab.tasks.running.verdict import verdict
+
+        return verdict(self.probe(pooled(model, batch)), batch)
 
     def signature(self) -> dict[str, Any]:
         """The task's signature, with where the probe was fitted and how."""
+        from headlab.tasks.running.linear_probe import STRENGTH
+
         source = "the select split" if self._train is None else self._train.name
         fitted = {
             "on": source,
             "n": self.n_train,
-            "C": _STRENGTH,
+            "C": STRENGTH,
             "pooling": "mean over valid tokens, special included",
         }
         if self._train is not None:
             fitted["sha256"] = self._train.sha256
         return {**super().signature(), "labels": self.labels, "probe": fitted}
 
-    def _encode(self, data: LabelledTexts, chosen: Any) -> tuple[list[Example], dict[str, int]]:
-        return labelled_examples(data, chosen, self._identify, self.checkpoint.tokenizer, self.frame, self.max_length)
+    def _encode(self, data: LabelledTexts, chosen: Sequence[int]) -> tuple[list[Example], dict[str, int]]:
+        for place in chosen:
+            if data.labels[place] not in self.labels:
+                cause = (
+                    f"{data.places[place]}: the label {data.labels[place]!r} is not among those of the training texts."
+                )
+                raise DataError(cause, f"They are {', '.join(self.labels)}.")
+        numbers = [self.labels.index(data.labels[place]) for place in chosen]
+        return labelled_examples(data, chosen, numbers, self.checkpoint.tokenizer, self.frame, self.max_length)
 
-    def _identify(self, label: str, place: str) -> int:
-        if label not in self.labels:
-            raise DataError(
-                f"{place}: the label {label!r} is not among those of the training texts.",
-                f"They are {', '.join(self.labels)}.",
-            )
-        return self.labels.index(label)
+    def _features(self, parts: list[list[Example]]) -> np.ndarray:
+        """Features of the full encoder, (examples, width), a batch for each part."""
+        import torch
 
-    def _parts(self, examples: list[Example]) -> list[list[Example]]:
-        return list(grouped(examples, self.options.batch_size, self.max_tokens))
+        from headlab.models.state import device_of, evaluating
+        from headlab.tasks.running.batches import collate
+        from headlab.tasks.running.linear_probe import pooled
+        from headlab.tasks.running.measuring import as_numbers
 
-    def _features(self, examples: list[Example]) -> list[np.ndarray]:
-        device = next(self.network.parameters()).device
+        device = device_of(self.network)
         with evaluating(self.network), torch.no_grad():
-            batches = [collate(part, self.checkpoint).to(device) for part in self._parts(examples)]
-            return [as_numbers(pooled(self.network, batch)) for batch in batches]
-
-
-def pooled(model: nn.Module, batch: Batch) -> Tensor:
-    """Mean of the last hidden states over each example's valid tokens, (examples, width), float32."""
-    output = model(**batch.inputs)
-    hidden = getattr(output, "last_hidden_state", output)
-    if not isinstance(hidden, Tensor) or hidden.dim() != 3:
-        raise UsageError(
-            "The model gives no hidden states, so there is nothing to fit a probe on.",
-            'Open it with purpose="features".',
-        )
-    valid = batch.source.valid
-    total = sum_by_example(torch.where(valid[..., None], hidden.float(), 0.0).sum(dim=1), batch)
-    return total / sum_by_example(valid.sum(dim=1, keepdim=True).float(), batch)
-
-
-def fit(features: np.ndarray, labels: np.ndarray) -> LinearProbe:
-    """Logistic regression on standardised features (examples, width), as a fixed torch function."""
-    from sklearn.linear_model import LogisticRegression
-
-    mean, scale = features.mean(axis=0), features.std(axis=0)
-    scale = np.where(scale > 1e-6, scale, 1.0)  # a constant feature tells nothing and must not be blown up
-    found = LogisticRegression(C=_STRENGTH, max_iter=5000).fit((features - mean) / scale, labels)
-    weight, bias = found.coef_, found.intercept_
-    if len(weight) == 1:  # two labels: scikit-learn keeps the second one's logit alone
-        weight, bias = np.concatenate([0 * weight, weight]), np.concatenate([0 * bias, bias])
-    return LinearProbe(*(torch.tensor(array, dtype=torch.float32) for array in (mean, scale, weight, bias)))
+            batches = (collate(part, self.checkpoint).to(device) for part in parts)
+            return np.concatenate([as_numbers(pooled(self.network, batch)) for batch in batches])
 
 
 def label_names(data: LabelledTexts) -> list[str]:
@@ -174,6 +145,3 @@ def label_names(data: LabelledTexts) -> list[str]:
             "Check label_column; each label needs several texts.",
         )
     return names
-
-
-TASK = Probe

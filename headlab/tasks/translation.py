@@ -6,30 +6,30 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-import torch
-from torch import Tensor, nn
 
 from headlab.base.errors import DataError, UsageError, unknown_name
 from headlab.metrics.overlap import Overlap
-from headlab.models.decoding import Decoding, generate, require_decodable
 from headlab.models.demo.parallel import demo_pairs
-from headlab.models.state import device_of, evaluating
-from headlab.models.texts.batch import Batch
+from headlab.models.texts.rows import Row
 from headlab.runs.files import TRANSLATIONS
 from headlab.tasks.data.languages import languages, pair_of_name
 from headlab.tasks.data.parallel import Parallel, read_pairs, read_testset, read_together
 from headlab.tasks.data.splits import limited
-from headlab.tasks.running.evaluation import Evaluation, Progress
-from headlab.tasks.running.likelihood import target_sums, token_budget
+from headlab.tasks.running.examples import Example
 from headlab.tasks.running.options import Options
-from headlab.tasks.running.pairs import collate, encode
-from headlab.tasks.running.rows import Example, Row
-from headlab.tasks.running.task import Loaded, Task
+from headlab.tasks.running.text_task import Loaded, TextTask
 from headlab.tasks.running.translations import Translated, Translations
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor, nn
+
+    from headlab.base.progress import Progress
+    from headlab.models import Batch
+    from headlab.tasks.running.evaluation import Evaluation
 
 WARNINGS = ("length_ratio", "empty_outputs", "unfinished")
 REFERENCE = ("nll", "next_token_accuracy")  # from the references alone, without decoding
@@ -59,7 +59,7 @@ class TranslationOptions(Options):
     tokenize: str | None = None  # of BLEU; None: what sacrebleu chooses for the language
 
 
-class Translation(Task):
+class Translation(TextTask):
     """Sources and references, judged by what the model makes of the sources, and by what it thinks of the references.
 
     An example is a line. The loss is the mean negative log-probability of a reference's tokens, each given those
@@ -69,6 +69,12 @@ class Translation(Task):
     """
 
     name = "translation"
+    title = "Translation"
+    text = "How good are the model's translations, and how probable does it find the references?"
+    definition = "BLEU and chrF of greedy or beam search, and ln p of each reference token given those before it"
+    source = "Voita et al. 2019 (1905.09418) and Michel et al. 2019 (1905.10650); sacrebleu by Post 2018 (1804.08771)"
+    loss = "mean of -ln p over the tokens of the reference, in nats; the metric nll weighs all tokens the same"
+    demo_models = ("demo:firefox-en-pt", "demo:firefox-pt-en")
     purpose = "lm"
     metrics = METRICS["bleu"]
     options: TranslationOptions
@@ -83,6 +89,9 @@ class Translation(Task):
 
     def load(self) -> Loaded:
         """Read the pairs and encode them; DataError for data, UsageError for models that cannot be used."""
+        from headlab.models.decoding import require_decodable
+        from headlab.tasks.running.pairs import encode
+
         options, checkpoint = self.options, self.checkpoint
         if not checkpoint.is_encoder_decoder:
             raise UsageError(
@@ -125,6 +134,9 @@ class Translation(Task):
 
     def prepare(self) -> None:
         """Bound the batches by the size of their logits."""
+        from headlab.models.decoding import Decoding
+        from headlab.tasks.running.likelihood import token_budget
+
         self.max_tokens = token_budget(self.checkpoint)
         self.decoding = Decoding(
             self.options.beams, self.options.max_new_tokens, self.max_length, self.spoken.forced, self.spoken.start
@@ -134,15 +146,21 @@ class Translation(Task):
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Sources with what the decoder is shown of their references."""
+        from headlab.tasks.running.pairs import collate
+
         ids = [example.id for example in examples]
         return collate([self._pairs[place] for place in ids], ids, self.checkpoint, self.spoken)
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """Mean nll of each reference's tokens, (examples of the batch,), nats; nothing is decoded."""
+        from headlab.models.state import device_of
+
         return self._on_reference(model, batch.to(device_of(model)))["loss"]
 
     def statistics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Columns of the loss, and, unless the metric is nll, of sacrebleu's statistics and of the warnings."""
+        import torch
+
         columns = self._on_reference(model, batch)
         if self.options.metric == "nll":
             return columns
@@ -180,6 +198,11 @@ class Translation(Task):
 
     def translations(self, split: str = "all") -> pd.DataFrame:
         """What the model makes of the split's sources as it is now, masks included; indexed by example."""
+        import pandas as pd
+        import torch
+
+        from headlab.models.state import evaluating
+
         found: list[Translated] = []
         with evaluating(self.network), torch.no_grad():
             for batch in self.batches(split):
@@ -194,10 +217,12 @@ class Translation(Task):
         return {**super().signature(), **facts}
 
     def _on_reference(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        from headlab.tasks.running.likelihood import target_sums
+
         sums = target_sums(model, batch)
         nll = -sums.log_probability
         columns = {"loss": nll / sums.tokens.clamp(min=1), "nll": nll, "tokens": sums.tokens, "hits": sums.hits}
-        return columns | {"examples": torch.ones_like(sums.tokens)}
+        return columns | {"examples": sums.tokens.new_ones(len(sums.tokens))}
 
     def _translate(self, model: nn.Module, batch: Batch) -> list[Translated]:
         """Translations of a batch, those that are kept from there."""
@@ -215,6 +240,10 @@ class Translation(Task):
         return (kept.source, kept.reference) == (self.sources[place], self.references[place][0])
 
     def _decode(self, model: nn.Module, batch: Batch, rows: Sequence[int]) -> list[Translated]:
+        import torch
+
+        from headlab.models.decoding import generate
+
         sources = [self.sources[batch.examples[row]] for row in rows]
         written = torch.tensor([row for row, text in zip(rows, sources, strict=True) if text.strip()], dtype=torch.long)
         ids, mask = (batch.inputs[name][written] for name in ("input_ids", "attention_mask"))
@@ -282,6 +311,3 @@ def _example(place: int, source: Sequence[int]) -> Example:
     ids = np.array(source, dtype=np.int64)
     nothing = np.zeros(len(ids), dtype=bool)
     return Example(place, (Row(ids, nothing, nothing),))
-
-
-TASK = Translation

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from headlab.base.errors import DataError, UsageError
 from headlab.models import open_model
-from headlab.models.texts.encoding import batches, encode_texts, read_texts, text_batches
+from headlab.models.texts.encoding import batches, encode_texts, text_batches
+from headlab.models.texts.reading import read_texts
 
 TEXTS = ["the cat sat on a mat .", "dog", "", "a dog ran", "the dog ran far away from the house in the rain and sat ."]
 

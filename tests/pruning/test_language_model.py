@@ -19,8 +19,8 @@ from headlab.pruning.orderings import order
 from headlab.pruning.sweep import sweep
 from headlab.runs.evaluations import read_evaluation
 from headlab.scores import score
-from headlab.tasks.lm import TASK as LanguageModelling
-from headlab.tasks.minimal_pairs import TASK as MinimalPairs
+from headlab.tasks.lm import LanguageModelling
+from headlab.tasks.minimal_pairs import MinimalPairs
 
 WORDS = ["[UNK]", "</s>", *(f"w{number}" for number in range(40))]
 

@@ -12,7 +12,7 @@ import pytest
 
 from headlab.base.errors import DataError, UsageError
 from headlab.metrics import METRICS, metric
-from headlab.tasks import TASKS, Task, task
+from headlab.tasks import TASKS, TextTask, task
 from headlab.tasks.data.splits import limited, split_positions, spread
 
 
@@ -56,7 +56,7 @@ def test_a_perplexity_beyond_all_numbers_is_infinite():
 @pytest.mark.parametrize("name", TASKS.names())
 def test_every_task_names_itself_and_its_metrics(name):
     kind = TASKS.load(name)
-    assert issubclass(kind, Task) and kind.name == name
+    assert issubclass(kind, TextTask) and kind.name == name
     assert kind.metrics and set(kind.metrics) <= set(METRICS.names())
     assert TASKS.summary(name)
 

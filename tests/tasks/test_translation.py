@@ -15,11 +15,12 @@ from headlab.attention.heads import Heads
 from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import HeadMask
 from headlab.metrics import metric
+from headlab.models import decoding
 from headlab.pruning.orderings import order
 from headlab.pruning.significance import drawn_counts, paired_bootstrap
 from headlab.pruning.sweep import sweep
 from headlab.scores import score
-from headlab.tasks import task, translation
+from headlab.tasks import task
 from tests.support.seq2seq_models import FAMILIES, WORDS, checkpoint
 
 LANGUAGES = {
@@ -239,9 +240,9 @@ def test_a_sweep_decodes_nothing_twice(files, tmp_path, monkeypatch):
     text = saved[key].read_text(encoding="utf-8")
     saved[key].write_text(text[:-20], encoding="utf-8")
     decoded = []
-    real = translation.generate
+    real = decoding.generate
     monkeypatch.setattr(
-        translation, "generate", lambda model, ids, *rest: (decoded.append(len(ids)), real(model, ids, *rest))[1]
+        decoding, "generate", lambda model, ids, *rest: (decoded.append(len(ids)), real(model, ids, *rest))[1]
     )
     again = sweep(heads, judged, ordering, [0, 6], seeds=1, run=run)
     assert sum(decoded) == 1 and saved[key].read_text(encoding="utf-8") == text
@@ -249,7 +250,7 @@ def test_a_sweep_decodes_nothing_twice(files, tmp_path, monkeypatch):
 
 
 def test_nll_alone_decodes_nothing_and_needs_no_sacrebleu(files, monkeypatch, tmp_path):
-    monkeypatch.setattr(translation, "generate", None)
+    monkeypatch.setattr(decoding, "generate", None)
     judged = opened("marian", files, metric="nll")
     found = judged.evaluate()
     assert list(found.values) == ["nll", "next_token_accuracy"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headlab.base.errors import DataError
+from headlab.models.texts.reading import read_text
 from headlab.models.texts.words import WordText, spaced
 
 _LINK = re.compile(r"(\d+)([-p?])(\d+)")
@@ -27,29 +28,19 @@ def read_alignments(source: str | Path, target: str | Path, gold: str | Path) ->
 
     Raises DataError for files of different lengths, links that are none, and links to words that are not there.
     """
-    lines = {path: _lines(path) for path in (source, target, gold)}
-    counts = [len(lines[path]) for path in (source, target, gold)]
+    lines = [read_text(path, may_be_empty=True).rstrip("\r\n").split("\n") for path in (source, target, gold)]
+    counts = list(map(len, lines))
     if len(set(counts)) > 1:
         raise DataError(
             f"{source}, {target} and {gold} have {counts[0]}, {counts[1]} and {counts[2]} lines.",
             "Line n of each belongs to line n of the others.",
         )
     pairs = []
-    for number, (first, second, links) in enumerate(zip(*lines.values(), strict=True), 1):
+    for number, (first, second, links) in enumerate(zip(*lines, strict=True), 1):
         words = spaced(first.split()), spaced(second.split())
         sure, possible = _links(links, f"{gold}, line {number}", len(words[0].words), len(words[1].words))
         pairs.append(AlignedPair(*words, sure, possible))
     return pairs
-
-
-def _lines(path: str | Path) -> list[str]:
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8.", "Convert it, as with: iconv -t UTF-8.") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.", "Give the path of a text file.") from error
-    return text.rstrip("\n").split("\n")
 
 
 def _links(line: str, where: str, n_source: int, n_target: int) -> tuple[frozenset, frozenset]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.base.errors import DataError
-from headlab.models.texts.encoding import read_texts
+from headlab.models.texts.reading import read_texts
 from headlab.models.texts.words import WordText, spaced
 
 FORMAT = 'A line is {"words": ["Ann", "said", "she", "left"], "clusters": [[[0, 1, 0], [2, 3, 2]]]}: start, end, head.'

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.base.errors import DataError
+from headlab.models.texts.reading import read_text
 from headlab.models.texts.words import WordText
 
 FORMAT = "CoNLL-U has ten columns between tabs and an empty line after each sentence."
@@ -28,20 +29,14 @@ def read_conllu(path: str | Path) -> list[Parsed]:
     """
     import conllu
 
-    place = Path(path)
-    try:
-        text = place.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{place} is not UTF-8.", "Convert it, as with: iconv -t UTF-8.") from error
-    except OSError as error:
-        raise DataError(f"{place} cannot be read: {error.strerror}.", "Give the path of a CoNLL-U file.") from error
+    text = read_text(path, may_be_empty=True).replace("\r\n", "\n")
     try:
         found = [_sentence(tokens) for tokens in conllu.parse(text)]
     except conllu.exceptions.ParseException as error:
-        raise DataError(f"{place} is not CoNLL-U: {str(error).splitlines()[0]}", FORMAT) from error
+        raise DataError(f"{path} is not CoNLL-U: {str(error).splitlines()[0]}", FORMAT) from error
     sentences = [sentence for sentence in found if sentence.words]
     if not sentences:
-        raise DataError(f"{place} holds no sentence.", FORMAT)
+        raise DataError(f"{path} holds no sentence.", FORMAT)
     return sentences
 
 

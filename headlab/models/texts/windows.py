@@ -9,6 +9,7 @@ import torch
 
 from headlab.base.errors import DataError, UsageError
 from headlab.models.texts.batch import Batch, Tokens
+from headlab.models.texts.padding import model_inputs
 
 if TYPE_CHECKING:
     from headlab.models.checkpoint import Checkpoint
@@ -32,20 +33,18 @@ def token_windows(
     start = getattr(tokenizer, "bos_token_id", None)
     if bos and start is None:
         raise UsageError(f"The tokenizer of {checkpoint.name!r} has no start token.", "Take windows without one.")
-    found = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    stream = [token for text in found for token in text]
+    bare = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    stream = [token for text in bare for token in text]
     room = length - bos
     rows = [stream[place : place + room] for place in range(0, len(stream) - room + 1, room)][:limit]
     if not rows:
         raise DataError(f"The texts have {len(stream)} tokens, and a window takes {room}.", "Give longer texts.")
-    ids = torch.tensor([[start, *row] if bos else row for row in rows])
-    special = torch.zeros_like(ids, dtype=torch.bool)
-    special[:, :1] = bos
     batches = []
-    for place in range(0, len(rows), batch_size):
-        here = slice(place, place + batch_size)
-        valid, nothing = torch.ones_like(special[here]), torch.zeros_like(special[here])
-        tokens = Tokens(ids[here], valid, special[here], nothing)
-        inputs = {"input_ids": ids[here], "attention_mask": valid.long()}
-        batches.append(Batch(inputs, tokens, examples=tuple(range(place, place + len(ids[here])))))
+    for first in range(0, len(rows), batch_size):
+        ids = torch.tensor([[start, *row] if bos else row for row in rows[first : first + batch_size]])
+        special, separator = (torch.zeros_like(ids, dtype=torch.bool) for _ in range(2))
+        special[:, :1] = bos
+        tokens = Tokens(ids, ~separator, special, separator)
+        examples = tuple(range(first, first + len(ids)))
+        batches.append(Batch(model_inputs(checkpoint.model, tokens), tokens, examples=examples))
     return batches

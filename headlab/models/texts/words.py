@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
 from headlab.base.errors import DataError, UsageError
 from headlab.models.texts.batch import Batch, Tokens
-from headlab.models.texts.encoding import decoder_start
-from headlab.models.texts.special_tokens import added_tokens, padding_id, separator_id
+from headlab.models.texts.padding import decoder_tokens, model_inputs, padded, padded_tokens
+from headlab.models.texts.special_tokens import added_tokens
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from headlab.models.checkpoint import Checkpoint
 
 
@@ -126,9 +125,8 @@ def word_batch(checkpoint: Checkpoint, texts: Sequence[Pieces], examples: Sequen
     if checkpoint.is_encoder_decoder:
         return pair_batch(checkpoint, texts, texts, examples, **extra | {"word_kinds": ("encoder",)})
     source, words = word_tokens(checkpoint, texts)
-    inputs = {"input_ids": source.ids, "attention_mask": source.valid.long()}
     extra = {"query_words": words, "key_words": words, "word_kinds": ("encoder", "decoder")} | extra
-    return Batch(inputs, source, examples=tuple(examples), extra=extra)
+    return Batch(model_inputs(checkpoint.model, source), source, examples=tuple(examples), extra=extra)
 
 
 def pair_batch(
@@ -139,38 +137,17 @@ def pair_batch(
     Extra: `query_words` of the decoder and `key_words` of the encoder, for attention from one to the other.
     """
     source, key_words = word_tokens(checkpoint, sources)
-    target, query_words = word_tokens(checkpoint, targets)
-    start = torch.full((len(sources), 1), decoder_start(checkpoint.model))
-    first = torch.ones_like(start, dtype=torch.bool)
-    shifted = Tokens(
-        torch.cat([start, target.ids[:, :-1]], 1),
-        target.valid,
-        torch.cat([first, target.special[:, :-1]], 1) & target.valid,
-        torch.cat([~first, target.separator[:, :-1]], 1) & target.valid,
-    )
-    inputs = {
-        "input_ids": source.ids,
-        "attention_mask": source.valid.long(),
-        "decoder_input_ids": shifted.ids,
-        "decoder_attention_mask": shifted.valid.long(),
-    }
-    kinds = extra.setdefault("word_kinds", ("cross",))
-    extra |= {"query_words": key_words if "encoder" in kinds else query_words, "key_words": key_words}
-    return Batch(inputs, source, shifted, tuple(examples), extra)
+    target = decoder_tokens(checkpoint, [text.ids for text in targets], [text.special for text in targets])
+    target.separator[:, 0] = False  # an end token that starts the decoder closes nothing
+    about_encoder = "encoder" in extra.setdefault("word_kinds", ("cross",))
+    query_words = key_words if about_encoder else padded([text.words for text in targets], -1)
+    extra |= {"query_words": query_words, "key_words": key_words}
+    return Batch(model_inputs(checkpoint.model, source, target), source, target, tuple(examples), extra)
 
 
 def word_tokens(checkpoint: Checkpoint, texts: Sequence[Pieces]) -> tuple[Tokens, Tensor]:
     """Padded tokens of texts, and the word of each, (batch, token)."""
     if not texts:
         raise DataError("There is no text.", "Give at least one sentence.")
-    width = max(len(text.ids) for text in texts)
-
-    def padded(rows: Sequence[list], fill: int) -> Tensor:
-        return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
-
-    ids = padded([text.ids for text in texts], padding_id(checkpoint.tokenizer))
-    valid = padded([[True] * len(text.ids) for text in texts], False).bool()
-    special = padded([text.special for text in texts], False).bool()
-    separator = separator_id(checkpoint.tokenizer)
-    closing = valid & (ids == separator) if separator is not None else torch.zeros_like(valid)
-    return Tokens(ids, valid, special, closing), padded([text.words for text in texts], -1)
+    ids, special = [text.ids for text in texts], [text.special for text in texts]
+    return padded_tokens(checkpoint.tokenizer, ids, special), padded([text.words for text in texts], -1)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headlab.base.errors import DataError, UsageError, unknown_name
-from headlab.tasks.data.records import Table, digest, files, read_table, read_text, suffix, written_text
+from headlab.models.texts.reading import read_text
+from headlab.tasks.data.records import Table, digest, files, read_table, suffix, written_text
 
 SOURCE_NAMES = ("source", "src", "text", "sentence", "en")
 REFERENCE_NAMES = ("reference", "ref", "target", "tgt", "translation")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import json
 import math
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headlab.base.errors import DataError
+from headlab.models.texts.reading import read_text
 
 TEXT_NAMES = ("text", "sentence", "content", "review", "question", "sentences", "texts")
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "gold", "sentiment", "topic")
@@ -69,28 +68,6 @@ def files(source: Source) -> list[Path]:
 def suffix(path: Path) -> str:
     """The file's format as its ending, `.gz` left out."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()
-
-
-def read_text(path: Path) -> str:
-    """The whole file as text; raises DataError for one that is missing, empty, or not UTF-8 (with the line)."""
-    try:
-        data = path.read_bytes()
-        if path.name.endswith(".gz"):
-            data = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{str(path)!r} cannot be read: {reason}.", "Check the path and the file.") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{str(path)!r} is not UTF-8: line {line} holds the byte 0x{data[error.start]:02x}.",
-            "Convert it to UTF-8, for instance with iconv.",
-        ) from error
-    if not text.strip():
-        raise DataError(f"{str(path)!r} is empty.", "Give a file with text in it.")
-    return text
 
 
 def digest(parts: Iterable[str]) -> str:

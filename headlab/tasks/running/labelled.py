@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headlab.base.errors import DataError
+from headlab.models.texts.rows import text_rows
 from headlab.models.texts.special_tokens import AddedTokens
 from headlab.tasks.data.records import LABEL_NAMES, TEXT_NAMES, Source, cell_text, digest, open_table, written_text
+from headlab.tasks.running.examples import Example
 from headlab.tasks.running.options import Options
-from headlab.tasks.running.rows import Example, text_rows
 
 
 @dataclass(frozen=True)
@@ -49,20 +50,19 @@ def read_labelled(source: Source | None, options: Options) -> LabelledTexts:
 def labelled_examples(
     data: LabelledTexts,
     chosen: Sequence[int],
-    identify: Callable[[str, str], int],
+    numbers: Sequence[int],
     tokenizer: Any,
     frame: AddedTokens,
     max_length: int | None,
 ) -> tuple[list[Example], dict[str, int]]:
     """Examples of the chosen texts, and how many texts were split (too long) or left out (under 2 tokens).
 
-    `identify` turns a label and its place into the label's id. Raises DataError where no text is left.
+    `numbers` are the ids of their labels. Raises DataError where no text is left.
     """
     encoded = tokenizer([data.texts[place] for place in chosen], add_special_tokens=False, verbose=False)["input_ids"]
     examples: list[Example] = []
     n_split = n_short = 0
-    for place, ids in zip(chosen, encoded, strict=True):
-        label = identify(data.labels[place], data.places[place])
+    for place, ids, label in zip(chosen, encoded, numbers, strict=True):
         rows = text_rows(ids, frame, max_length)
         if not ids or len(rows[0]) < 2:
             n_short += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -95,15 +96,15 @@ def token_budget(checkpoint: Checkpoint) -> int:
     return max(256, min(4096, _LOGITS // int(vocabulary)))
 
 
-def require_causal(checkpoint: Checkpoint, ids: Tensor) -> None:
-    """Raise UsageError unless earlier logits stay the same when the last token changes; `ids` is (tokens,).
+def require_causal(checkpoint: Checkpoint, row: np.ndarray) -> None:
+    """Raise UsageError unless earlier logits stay the same when the last token changes; `row` is (tokens,).
 
     Tried rather than read from the model's class: a BERT opened as a causal model still looks ahead.
     """
     remedy = "Use a causal language model (GPT-2, Llama, demo:smollm2), or the tasks probe or classification."
     if checkpoint.is_encoder_decoder:
         raise UsageError(f"{checkpoint.name!r} is an encoder-decoder, and this task needs one causal stack.", remedy)
-    model, ids = checkpoint.model, ids.to(device_of(checkpoint.model))
+    model, ids = checkpoint.model, torch.from_numpy(row).to(device_of(checkpoint.model))
     other = ids.clone()
     other[-1] = ids[0] if ids[-1] != ids[0] else (ids[0] + 1) % 2
     with evaluating(model), torch.no_grad():

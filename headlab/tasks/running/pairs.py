@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
-from headlab.models.texts.batch import Batch, Tokens
-from headlab.models.texts.encoding import decoder_start
-from headlab.models.texts.special_tokens import padding_id, separator_id
+from headlab.models.texts.batch import Batch
+from headlab.models.texts.padding import decoder_start, model_inputs, padded, padded_tokens
+from headlab.models.texts.special_tokens import padding_id
 from headlab.tasks.data.languages import Languages
 
 if TYPE_CHECKING:
@@ -68,42 +67,17 @@ def collate(pairs: Sequence[TokenPair], ids: Sequence[int], checkpoint: Checkpoi
     not the tokens that name a language, since decoding is given them.
     """
     tokenizer = checkpoint.tokenizer
-    padding = padding_id(tokenizer)
-    special = {*tokenizer.all_special_ids, *spoken.tokens} - {tokenizer.unk_token_id}
-    source = _tokens([pair.source for pair in pairs], padding, special, separator_id(tokenizer))
-    target = _tokens([pair.shifted for pair in pairs], padding, special, separator_id(tokenizer), starts=True)
-    labels = _padded([pair.target for pair in pairs], padding)
-    given = torch.tensor(sorted({*spoken.tokens, *_forced(checkpoint.model)}), dtype=torch.long)
+    marks = {*tokenizer.all_special_ids, *spoken.tokens} - {tokenizer.unk_token_id}
+    sources, shifted = [pair.source for pair in pairs], [pair.shifted for pair in pairs]
+    source = padded_tokens(tokenizer, sources, [[token in marks for token in row] for row in sources])
+    starts = [[True, *(token in marks for token in row[1:])] for row in shifted]
+    target = padded_tokens(tokenizer, shifted, starts)
+    target.separator[:, 0] = False  # an end token that starts the decoder closes nothing
+    labels = padded([pair.target for pair in pairs], padding_id(tokenizer))
+    forced = getattr(getattr(checkpoint.model, "generation_config", None), "forced_bos_token_id", None)
+    forced = () if forced is None else (forced,) if isinstance(forced, int) else forced
+    unjudged = torch.tensor(sorted({*spoken.tokens, *forced}), dtype=torch.long)
     counts = torch.tensor([pair.counts for pair in pairs])
-    counted = target.valid & counts[:, None] & ~torch.isin(labels, given)
-    inputs = {
-        "input_ids": source.ids,
-        "attention_mask": source.valid.long(),
-        "decoder_input_ids": target.ids,
-        "decoder_attention_mask": target.valid.long(),
-    }
+    counted = target.valid & counts[:, None] & ~torch.isin(labels, unjudged)
+    inputs = model_inputs(checkpoint.model, source, target)
     return Batch(inputs, source, target, tuple(ids), {"labels": labels, "counted": counted})
-
-
-def _forced(model: Any) -> set[int]:
-    found = getattr(getattr(model, "generation_config", None), "forced_bos_token_id", None)
-    return set() if found is None else {found} if isinstance(found, int) else set(found)
-
-
-def _tokens(
-    rows: Sequence[list[int]], padding: int, special: set[int], separator: int | None, starts: bool = False
-) -> Tokens:
-    ids = _padded(rows, padding)
-    valid = torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
-    marked = torch.isin(ids, torch.tensor(sorted(special), dtype=torch.long))
-    if starts:
-        marked[:, 0] = True
-    closing = ids == separator if separator is not None else torch.zeros_like(valid)
-    if starts:
-        closing[:, 0] = False  # an end token that starts the decoder closes nothing
-    return Tokens(ids, valid, marked & valid, closing & valid)
-
-
-def _padded(rows: Sequence[list[int]], fill: int) -> Tensor:
-    width = max(map(len, rows))
-    return torch.tensor([row + [fill] * (width - len(row)) for row in rows])

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
+from headlab.base.errors import UsageError
 from headlab.models.texts.batch import Batch
 
 
-def n_in(batch: Batch) -> int:
-    """Number of distinct examples in a batch; each may have several rows."""
-    return len(dict.fromkeys(batch.examples))
+def text_logits(model: nn.Module, batch: Batch, name: str) -> Tensor:
+    """Logits (examples, labels) of a classifier, averaged over the rows of each example.
+
+    Raises UsageError for a model that gives none; `name` is what the message calls it.
+    """
+    output = model(**batch.inputs)
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor) or logits.dim() != 2:
+        cause = f"{name!r} gives no logits for a whole text."
+        raise UsageError(cause, "Name a sequence classifier, or use the task probe.")
+    logits = logits.float()
+    return batch.sum_by_example(logits) / batch.sum_by_example(torch.ones_like(logits[:, :1]))
 
 
-def sum_by_example(rows: Tensor, batch: Batch) -> Tensor:
-    """(rows, ...) summed over the rows of each example: (examples, ...)."""
-    out = torch.zeros((n_in(batch), *rows.shape[1:]), dtype=rows.dtype, device=rows.device)
-    return out.index_add(0, batch.extra["example"], rows)
+def verdict(logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """Columns `loss` (cross-entropy, nats), `correct` and `examples`, (examples,) each, from (examples, labels).
 
-
-def mean_by_example(rows: Tensor, batch: Batch) -> Tensor:
-    """(rows, ...) averaged over the rows of each example: (examples, ...)."""
-    share = sum_by_example(torch.ones_like(rows[:, :1]), batch)
-    return sum_by_example(rows, batch) / share
-
-
-def verdict(loss: Tensor, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-    """Columns of a classifier from logits (examples, labels); NaN logits give a NaN verdict, not a wrong one."""
+    NaN logits give a NaN verdict, not a wrong one.
+    """
+    loss = functional.cross_entropy(logits, batch.extra["label"], reduction="none")
     right = (logits.detach().argmax(dim=1) == batch.extra["label"]).to(loss.dtype)
-    return {
-        "loss": loss,
-        "correct": torch.where(loss.detach().isnan(), torch.nan, right),
-        "examples": torch.ones_like(right),
-    }
+    correct = torch.where(loss.detach().isnan(), torch.nan, right)
+    return {"loss": loss, "correct": correct, "examples": torch.ones_like(right)}

@@ -1,4 +1,4 @@
-"""The base of all tasks: examples from data, splits, batches, losses, evaluation, signature."""
+"""The base of tasks that read texts: examples from data, splits, batches, losses, evaluation, signature."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from torch import Tensor, nn
 
 from headlab.base.errors import DataError, UsageError, unknown_name
-from headlab.models.checkpoint import require_known_ids
-from headlab.models.state import device_of
-from headlab.models.texts.batch import Batch
+from headlab.models.texts.rows import row_limit
 from headlab.models.texts.special_tokens import added_tokens
 from headlab.tasks.data.splits import NAMES, split_positions
-from headlab.tasks.running.evaluation import Evaluation, Progress, evaluate
 from headlab.tasks.running.options import Options
-from headlab.tasks.running.rows import Example, collate, grouped
 
 if TYPE_CHECKING:
-    from headlab.models import Checkpoint
+    from torch import Tensor, nn
+
+    from headlab.base.progress import Progress
+    from headlab.models import Batch, Checkpoint
+    from headlab.tasks.running.evaluation import Evaluation
+    from headlab.tasks.running.examples import Example
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,28 @@ class Loaded:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-class Task:
-    """One way of judging a model: `statistics` is what a subclass measures, `load` what it reads.
+class TextTask:
+    """Most of the contract of a task (`headlab.tasks.Task`): a subclass says what it reads, `load`, and what it
+    measures, `statistics`.
 
-    `metrics` names the metrics, the main one first. `model` is the checkpoint, what `Heads(task.model)` takes.
+    Modules of torch are imported where they are needed, so that tasks are listed without it.
     """
 
     name: ClassVar[str]
-    purpose: ClassVar[str]  # what the model is opened for
+    title: ClassVar[str]
+    text: ClassVar[str]
+    definition: ClassVar[str]
+    source: ClassVar[str]
+    loss: ClassVar[str]
+    purpose: ClassVar[str]
+    demo_models: ClassVar[tuple[str, ...]] = ()
     metrics: tuple[str, ...]
     unused: ClassVar[tuple[str, ...]] = ("train_data",)  # options that mean nothing to the task
     max_tokens: int = 4096  # padded tokens in a batch, at most (one example always fits)
 
     def __init__(self, checkpoint: Checkpoint, options: Options | None = None, **given: Any) -> None:
+        from headlab.models.checkpoint import require_known_ids
+
         self.checkpoint = checkpoint
         self.options = self.read_options(given) if options is None else options
         if checkpoint.tokenizer is None:
@@ -56,7 +65,7 @@ class Task:
                 "Open a checkpoint that comes with its tokenizer.",
             )
         self.frame = added_tokens(checkpoint.tokenizer)
-        self.max_length = self._token_limit()
+        self.max_length = row_limit(checkpoint, self.frame, self.options.max_length)
         self._loaded = self.load()
         highest = max((int(row.ids.max()) for e in self._loaded.examples for row in e.rows if len(row.ids)), default=0)
         require_known_ids(checkpoint, highest)
@@ -90,6 +99,8 @@ class Task:
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """A batch of examples; a task whose rows are not of one text each makes it otherwise."""
+        from headlab.tasks.running.batches import collate
+
         return collate(examples, self.checkpoint, pad_side=self.options.pad_side)
 
     # What every task does
@@ -134,6 +145,9 @@ class Task:
 
         `examples` are ids (as in `split`) of those to take; the others are left out.
         """
+        from headlab.models.state import device_of
+        from headlab.tasks.running.batches import grouped
+
         self.split(split)
         wanted = None if examples is None else set(map(int, examples))
         everything = (self._loaded.examples[place] for place in self._positions(split))
@@ -148,10 +162,14 @@ class Task:
         A batch may hold several rows of one example (`batch.examples` names the example of each row); the losses come
         in the order in which the examples first appear.
         """
+        from headlab.models.state import device_of
+
         return self.statistics(model, batch.to(device_of(model)))["loss"]
 
     def evaluate(self, split: str = "all", progress: Progress | None = None) -> Evaluation:
         """Measure the model as it is now, masks included; `progress` is called with (examples done, in all)."""
+        from headlab.tasks.running.measuring import evaluate
+
         return evaluate(self, split, progress)
 
     def signature(self) -> dict[str, Any]:
@@ -179,19 +197,3 @@ class Task:
             groups = [example.group for example in self._loaded.examples]
             self._splits = split_positions(groups, self.options.split, self.options.seed)
         return self._splits[name]
-
-    def _token_limit(self) -> int | None:
-        """Tokens in a row: what the user asks for, bounded by the model's own limit."""
-        asked, limit = self.options.max_length, self.checkpoint.max_length
-        if asked is not None and limit is not None and asked > limit:
-            raise UsageError(
-                f"max_length = {asked} is beyond the {limit} tokens that the model takes.",
-                f"Give {limit} or less; longer texts are split.",
-            )
-        found = limit if asked is None else asked
-        if found is not None and found < len(self.frame) + 2:
-            raise UsageError(
-                f"max_length = {found} leaves no room beside {len(self.frame)} special tokens.",
-                f"Give at least {len(self.frame) + 2}.",
-            )
-        return found
