@@ -128,7 +128,7 @@ class SweepRequest(TrainingOptions, TaskRequest):
         An option that is not used leaves it as it was before there was such an option.
         """
         settings = {"ablation": self.ablation, "within": self.within, "kinds": self.kinds or None, "seed": self.seed}
-        training = {"train": self.train, "steps": self.n_steps, "batch_size": task.options.batch_size}
+        training = {"train": self.train, "steps": self.n_steps, "batch_size": self.batch_size}
         beyond = {
             "training": None if self.train == "none" else training,
             "keep_at_least": self.keep_at_least or None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headlab.models.checkpoint import Checkpoint
 
 
-def padded(rows: Sequence[Sequence], fill: int | bool, pad_side: str = "right") -> Tensor:
+def padded(rows: Sequence[Any], fill: int | bool, pad_side: str = "right") -> Tensor:
     """Rows of numbers or truth values, filled up to the longest: (rows, longest)."""
     width = max(map(len, rows))
     block = np.full((len(rows), width), fill)
@@ -29,9 +29,7 @@ def padded(rows: Sequence[Sequence], fill: int | bool, pad_side: str = "right") 
     return torch.from_numpy(block)
 
 
-def padded_tokens(
-    tokenizer: Any, ids: Sequence[Sequence[int]], special: Sequence[Sequence[bool]], pad_side: str = "right"
-) -> Tokens:
+def padded_tokens(tokenizer: Any, ids: Sequence[Any], special: Sequence[Any], pad_side: str = "right") -> Tokens:
     """Rows of token ids, of which `special` were added by the tokenizer, as one block of tokens (rows, longest)."""
     block = padded(ids, padding_id(tokenizer), pad_side)
     valid = padded([[True] * len(row) for row in ids], False, pad_side)
@@ -41,7 +39,7 @@ def padded_tokens(
 
 
 def decoder_tokens(
-    checkpoint: Checkpoint, ids: Sequence[Sequence[int]], special: Sequence[Sequence[bool]], pad_side: str = "right"
+    checkpoint: Checkpoint, ids: Sequence[Any], special: Sequence[Any], pad_side: str = "right"
 ) -> Tokens:
     """Rows as a decoder is shown them, one place later behind its start token: (rows, longest)."""
     start = decoder_start(checkpoint.model)
