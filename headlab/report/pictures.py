@@ -162,7 +162,7 @@ def _curves(run: Run) -> Iterator[Picture]:
             title = define(str(metric)).title
             yield _picture(
                 "curves",
-                re.sub(r"[^\w.+-]+", "_", stem),
+                _file_stem(stem),
                 pruning_curve(rows, str(metric)),
                 f"{title[:1].upper()}{title[1:]} as heads are removed ({kinds}; ablation: {ablation}; "
                 f"{basis(int(rows['n_examples'].iloc[0]), 'example')}, {split} split). Bars: 95 % "
@@ -244,7 +244,12 @@ def _metrics(run: Run) -> Iterator[tuple[str, str, str]]:
         return
     for metric in dict.fromkeys(map(str, run.sweep["metric"])):
         n = basis(int(run.sweep.loc[run.sweep["metric"] == metric, "n_examples"].min()), "example")
-        yield metric, re.sub(r"[^\w.+-]+", "_", metric), n
+        yield metric, _file_stem(metric), n
+
+
+def _file_stem(text: str) -> str:
+    """The text with what file names had better not hold replaced."""
+    return re.sub(r"[^\w.+-]+", "_", text)
 
 
 def _over_training(run: Run) -> Iterator[Picture]:
@@ -252,7 +257,7 @@ def _over_training(run: Run) -> Iterator[Picture]:
     for name, rows in training_series(run.training) if run.training is not None else ():
         tables = {int(step): table.set_index(list(HEAD_INDEX)) for step, table in rows.groupby("step")}
         for column in (c for c in map(str, rows.columns) if c.endswith("_score") and rows[c].notna().any()):
-            stem = re.sub(r"[^\w.+-]+", "_", f"training-{name}-{column}")
+            stem = _file_stem(f"training-{name}-{column}")
             if len(tables) > 1:
                 yield _picture(
                     "training",

@@ -15,8 +15,8 @@ from matplotlib.ticker import FuncFormatter
 
 from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import head_names
-from headlab.report.figures.grid import ticks
-from headlab.report.figures.style import TWO_COLUMNS, figure_of, new_figure, plain, styled
+from headlab.report.figures.grid import largest_of_blocks, ticks
+from headlab.report.figures.style import ATTENTION, TWO_COLUMNS, figure_of, new_figure, plain, styled
 from headlab.runs.maps import AttentionMap
 from headlab.runs.readable_tokens import readable_tokens
 
@@ -86,12 +86,8 @@ def _axes(
 
 
 def _draw(axes: Axes, weights: np.ndarray, norm: Normalize) -> AxesImage:
-    """The map; of a long text, the largest weight of each block, so that thin lines do not fade away."""
-    n_queries, n_keys = weights.shape
-    block = math.ceil(max(weights.shape) / MOST_CELLS)
+    weights, block = largest_of_blocks(weights, MOST_CELLS)
     if block > 1:
-        padded = np.pad(weights, ((0, -n_queries % block), (0, -n_keys % block)))
-        weights = padded.reshape(padded.shape[0] // block, block, -1, block).max(axis=(1, 3))
         axes.text(
             0.98,
             0.98,
@@ -103,7 +99,7 @@ def _draw(axes: Axes, weights: np.ndarray, norm: Normalize) -> AxesImage:
             va="top",
         )
     extent = (-0.5, weights.shape[1] * block - 0.5, weights.shape[0] * block - 0.5, -0.5)
-    return axes.imshow(weights, norm=norm, cmap="Blues", interpolation="none", extent=extent)
+    return axes.imshow(weights, norm=norm, cmap=ATTENTION, interpolation="none", extent=extent)
 
 
 def _font_size(figure: Figure, columns: int, item: AttentionMap) -> float:

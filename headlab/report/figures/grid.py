@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,10 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from headlab.base.errors import DataError, UsageError
+from headlab.base.masks import KINDS
 from headlab.report.figures.style import ONE_COLUMN, PALE, TWO_COLUMNS, figure_of, new_figure
 from headlab.runs.tables import HEAD_INDEX
-
-KINDS = ("encoder", "decoder", "cross")
 
 
 def require_heads(heads: pd.DataFrame) -> pd.DataFrame:
@@ -90,6 +90,18 @@ def ticks(count: int, most: int) -> np.ndarray:
     """At most `most` numbers from 0 on, in steps that people count in."""
     step = next(s for s in (1, 2, 4, 5, 10, 20, 50, 100, 200, 500, count) if count / s <= most)
     return np.arange(0, count, step)
+
+
+def largest_of_blocks(weights: np.ndarray, side: int) -> tuple[np.ndarray, int]:
+    """A map of at most `side` rows and columns, each cell the largest of block x block weights, and that block.
+
+    Thin lines of a long text would fade away in a mean.
+    """
+    block = math.ceil(max(weights.shape) / side)
+    if block == 1:
+        return weights, 1
+    padded = np.pad(weights, ((0, -weights.shape[0] % block), (0, -weights.shape[1] % block)))
+    return padded.reshape(padded.shape[0] // block, block, -1, block).max(axis=(1, 3)), block
 
 
 def hatch(axes: Axes, layer: int, head: int) -> None:

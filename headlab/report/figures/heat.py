@@ -24,7 +24,7 @@ from headlab.report.figures.grid import (
     require_heads,
     write_in_cell,
 )
-from headlab.report.figures.style import is_dark, styled
+from headlab.report.figures.style import DIVERGING, SEQUENTIAL, is_dark, styled
 
 
 @styled
@@ -76,13 +76,13 @@ def _scale(values: pd.Series, log: bool) -> tuple[Normalize, str]:
     """Colour scale: sequential from 0, diverging where there are values on both sides of 0, or logarithmic."""
     low, high = (0.0, 1.0) if values.isna().all() else (float(values.min()), float(values.max()))
     if log and high > 0:
-        return LogNorm(vmin=float(values[values > 0].min()), vmax=high), "viridis"
+        return LogNorm(vmin=float(values[values > 0].min()), vmax=high), SEQUENTIAL
     if low < 0:
         reach = max(-low, high, 1e-12)
-        return TwoSlopeNorm(0.0, -reach, reach), "PuOr_r"
+        return TwoSlopeNorm(0.0, -reach, reach), DIVERGING
     if high > 0 and low > 0.6 * high:
-        return Normalize(low, high), "viridis"  # all much alike: from 0 on, nothing could be told apart
-    return Normalize(0.0, high or 1.0), "viridis"
+        return Normalize(low, high), SEQUENTIAL  # all much alike: from 0 on, nothing could be told apart
+    return Normalize(0.0, high or 1.0), SEQUENTIAL
 
 
 def _write_values(axes: Axes, matrix: np.ma.MaskedArray, image) -> None:

@@ -11,8 +11,8 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from headlab.base.errors import DataError
-from headlab.report.figures.grid import ticks
-from headlab.report.figures.style import ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled
+from headlab.report.figures.grid import largest_of_blocks, ticks
+from headlab.report.figures.style import ATTENTION, ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled
 from headlab.runs.maps import AttentionMap
 
 PIXELS = 48  # along one side of a small map; longer texts show the largest weight of each block
@@ -38,13 +38,13 @@ def model_view(
     step = side + GAP
     canvas = np.full((layers * step - GAP, heads * step - GAP), np.nan)
     for m in shown:
-        small = thumbnail(m.weights, side)
+        small, _ = largest_of_blocks(m.weights, side)
         canvas[m.layer * step :, m.head * step :][: small.shape[0], : small.shape[1]] = small
     if ax is None:
         width = ONE_COLUMN if heads <= 8 else TWO_COLUMNS
         ax = new_figure(width, max(1.2, (width - 0.7) * layers / heads + 0.6)).subplots()
     norm = LogNorm(1e-3, 1.0, clip=True) if log else Normalize(0.0, 1.0)
-    image = ax.imshow(np.ma.masked_invalid(canvas), norm=norm, cmap="Blues", interpolation="none")
+    image = ax.imshow(np.ma.masked_invalid(canvas), norm=norm, cmap=ATTENTION, interpolation="none")
     _label(ax, layers, heads, step, side)
     bar = figure_of(ax).colorbar(image, ax=ax, aspect=40, pad=0.01, fraction=0.02)
     bar.set_label("attention weight" + (" (log scale)" if log else ""))
@@ -59,12 +59,3 @@ def _label(axes: Axes, layers: int, heads: int, step: int, side: int) -> None:
     axes.set_ylabel("layer")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-
-
-def thumbnail(weights: np.ndarray, side: int) -> np.ndarray:
-    """A map of at most `side` rows and columns, each cell the largest weight of its block."""
-    block = math.ceil(max(weights.shape) / side)
-    if block == 1:
-        return np.asarray(weights, dtype=float)
-    padded = np.pad(weights, ((0, -weights.shape[0] % block), (0, -weights.shape[1] % block)))
-    return padded.reshape(padded.shape[0] // block, block, -1, block).max(axis=(1, 3)).astype(float)

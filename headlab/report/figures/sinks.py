@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from headlab.report.figures.grid import by_kind, require_heads
 from headlab.report.figures.heat import heat_map
-from headlab.report.figures.style import styled
+from headlab.report.figures.style import COLOURS, styled
 
 
 @styled
@@ -34,7 +34,7 @@ def sink_map(
                         0.9,
                         0.9,
                         fill=False,
-                        edgecolor="#D55E00",
+                        edgecolor=COLOURS[1],
                         linewidth=0.8,
                         gid="sink",
                     )

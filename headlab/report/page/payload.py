@@ -12,7 +12,7 @@ import pandas as pd
 from headlab.base.masks import head_names
 from headlab.report.facts import define
 from headlab.report.figures.labels import carried_labels, cell_text, legend_keys
-from headlab.report.figures.style import COLOURS, GREY, PALE, is_dark
+from headlab.report.figures.style import ATTENTION, COLOURS, DIVERGING, GREY, PALE, SEQUENTIAL, is_dark
 from headlab.report.page.compare import Pair, score_agreement
 from headlab.report.page.quantise import BUDGET, pack_all
 from headlab.report.series import curve_series, training_series
@@ -145,7 +145,7 @@ def _text(item: AttentionMap) -> dict[str, Any]:
 
 def palettes() -> dict[str, Any]:
     """Colour scales of the page, the same as those of the figures."""
-    names = {"sequential": "viridis", "diverging": "PuOr_r", "attention": "Blues"}
+    names = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "attention": ATTENTION}
     places = np.linspace(0, 1, 17)
     sampled: dict[str, Any] = {
         key: [mpl.colors.to_hex(mpl.colormaps[name](x)) for x in places] for key, name in names.items()
