@@ -11,7 +11,7 @@ from typing import Any
 
 from headlab.labels import LABELS
 from headlab.metrics import METRICS
-from headlab.report import definitions as known
+from headlab.runs import columns as known
 from headlab.scores import SCORES
 from headlab.tasks import TASKS
 
@@ -140,8 +140,7 @@ def columns() -> str:
         rows = ((f"`{name}`", found.title, found.unit, found.text) for name, found in group.items())
         parts += [f"## {title}", table(("column", "title", "unit", "what it is"), rows)]
     parts += ["The statistics ending in `_words` leave out queries at tokens that the tokenizer added.", "## Evidence"]
-    found = [(suffix, known.evidence(suffix)) for suffix in known.EVIDENCE_SUFFIXES]
-    rows = ((f"`<label>_{suffix}`", each.title, each.unit, each.text) for suffix, each in found)
+    rows = ((f"`<label>_{suffix}`", each.title, each.unit, each.text) for suffix, each in known.EVIDENCE.items())
     parts.append(table(("column", "title", "unit", "what it is"), rows))
     return "\n\n".join(parts) + "\n"
 

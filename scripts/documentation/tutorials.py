@@ -10,6 +10,7 @@ from typing import Any
 import jupytext
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 LONGEST = 300  # seconds that one block may take
@@ -26,6 +27,7 @@ def execute(text: str) -> NotebookNode:
     Raises nbclient's CellExecutionError, with the block and the traceback, where a block fails.
     """
     notebook = jupytext.reads(text, fmt="md")
+    notebook.cells.insert(0, new_code_cell("%matplotlib inline"))  # so that figures show themselves
     quiet = {
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -37,6 +39,7 @@ def execute(text: str) -> NotebookNode:
             notebook, timeout=LONGEST, kernel_name="python3", resources={"metadata": {"path": folder}}
         )
         client.execute(env={**os.environ, **quiet, "MPLBACKEND": "module://matplotlib_inline.backend_inline"})
+    del notebook.cells[0]
     return notebook
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import headlab.base.errors
+import headlab.testing
 from scripts.documentation import tutorials
 from tests.docs.examples import examples_of
 
@@ -40,6 +42,14 @@ def test_the_tutorial_runs(name: str) -> None:
     text = (tutorials.FOLDER / name).read_text(encoding="utf-8")
     shown = tutorials.as_markdown(tutorials.execute(text))
     assert len(shown) > len(text)  # something was shown
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md"))
+    shown = {line.removeprefix("::: ").strip() for line in text.splitlines() if line.startswith("::: ")}
+    names = {f"{package.__name__}.{name}" for package in (headlab, headlab.testing) for name in package.__all__}
+    errors = {f"headlab.{name}" for name in vars(headlab.base.errors)}  # shown as one module
+    assert names - shown - errors == set()
 
 
 @pytest.mark.slow
