@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import pkgutil
@@ -34,7 +33,7 @@ class Registry(Generic[P]):
         self,
         package: str,
         noun: str,
-        fits: Callable[[Any], bool] | None = None,
+        fits: Callable[[Any], bool],
         *,
         besides: Collection[str] = (),
         hyphenated: bool = False,
@@ -104,7 +103,7 @@ class Registry(Generic[P]):
         Raises PluginError for an object that is no plugin of this kind and for a name that is taken.
         """
         name = getattr(plugin, "name", None)
-        if not isinstance(name, str) or not name or (self.fits is not None and not self.fits(plugin)):
+        if not isinstance(name, str) or not name or not self.fits(plugin):
             raise PluginError(f"{plugin!r} is no {self.noun}.", f"See headlab.testing.check_{self.noun}.")
         self.refuse_name(plugin)
         self._added[self._public(name)] = plugin
@@ -126,7 +125,7 @@ class Registry(Generic[P]):
         """The plugins of this kind among the public names of a module; of classes, those that it defines itself."""
         found: dict[int, P] = {}
         for name, value in vars(module).items():
-            if name.startswith("_") or self.fits is None or not self.fits(value):
+            if name.startswith("_") or not self.fits(value):
                 continue
             if isinstance(value, type) and value.__module__ != module.__name__:
                 continue
@@ -148,11 +147,11 @@ class Registry(Generic[P]):
 
     def summary(self, name: str) -> str:
         """One line about a plugin: the first of its file's docstring, or its `text` where it has no file here."""
-        file = self.file(name)
-        if file is None:
-            return str(getattr(self.load(name), "text", ""))
-        source = (Path(__file__).parents[2] / file).read_text(encoding="utf-8")
-        return (ast.get_docstring(ast.parse(source)) or "").split("\n")[0]
+        plugin = self.load(name)
+        if self.file(name) is None:
+            return str(getattr(plugin, "text", ""))
+        module = sys.modules[f"{self.package}.{self._public(name).replace('-', '_')}"]
+        return (module.__doc__ or "").split("\n")[0]
 
     def _public(self, name: str) -> str:
         return name.replace("_", "-") if self._hyphenated else name.replace("-", "_")
@@ -164,8 +163,6 @@ class Registry(Generic[P]):
         return {name: point for name, point in points.items() if name not in hidden}
 
     def _of_module(self, module: ModuleType, public: str) -> P:
-        if self.fits is None:
-            return module  # type: ignore[return-value]
         for plugin in self.plugins_of(module):
             if self._public(plugin.name) == public:  # type: ignore[attr-defined]
                 return plugin
@@ -181,7 +178,7 @@ class Registry(Generic[P]):
             ) from error
         if isinstance(plugin, ModuleType):
             return self._of_module(plugin, self._public(point.name))
-        if self.fits is not None and not self.fits(plugin):
+        if not self.fits(plugin):
             raise PluginError(f"{_origin(point)} is no {self.noun}.", "Repair or uninstall that package.")
         if self._public(str(getattr(plugin, "name", ""))) != self._public(point.name):
             raise PluginError(
