@@ -59,7 +59,7 @@ class Probe(TextTask):
 
     def prepare(self) -> None:
         """Fit the probe on the full encoder."""
-        from headlab.tasks.running.batches import grouped
+        from headlab.tasks.running.collating import grouped
         from headlab.tasks.running.linear_probe import fit
 
         if self._train is None:
@@ -122,7 +122,7 @@ class Probe(TextTask):
         import torch
 
         from headlab.models.state import device_of, evaluating
-        from headlab.tasks.running.batches import collate
+        from headlab.tasks.running.collating import collate
         from headlab.tasks.running.linear_probe import pooled
         from headlab.tasks.running.measuring import as_numbers
 

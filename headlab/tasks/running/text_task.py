@@ -99,7 +99,7 @@ class TextTask:
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """A batch of examples; a task whose rows are not of one text each makes it otherwise."""
-        from headlab.tasks.running.batches import collate
+        from headlab.tasks.running.collating import collate
 
         return collate(examples, self.checkpoint, pad_side=self.options.pad_side)
 
@@ -146,7 +146,7 @@ class TextTask:
         `examples` are ids (as in `split`) of those to take; the others are left out.
         """
         from headlab.models.state import device_of
-        from headlab.tasks.running.batches import grouped
+        from headlab.tasks.running.collating import grouped
 
         self.split(split)
         wanted = None if examples is None else set(map(int, examples))
