@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headlab.tasks.running.batches import batch_name
-
 if TYPE_CHECKING:
     from headlab.base.progress import Steps
     from headlab.models.texts.batch import Batch
@@ -28,6 +26,8 @@ class LeftOut:
 
     def rises(self, batch: Batch, removed: Sequence, steps: Steps | None = None) -> np.ndarray:
         """Loss without each head minus loss with all, (removed, examples of the batch)."""
+        from headlab.tasks.running.batches import batch_name
+
         keys = {tuple(head): f"{batch_name(batch)} {' '.join(map(str, head))}" for head in removed}
         missing: dict[tuple[str, int], list] = {}
         for head, key in keys.items():
