@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import lazy_loader
@@ -46,6 +47,10 @@ def task(name: str | type[Task], model: str | Checkpoint, **options: Any) -> Tas
     opening = {key: options.pop(key) for key in _OPENING if key in options}
     if hasattr(plugin, "read_options"):  # before the model is opened: a misspelt option should not cost a minute
         options = {"options": plugin.read_options(options)}
+    try:
+        inspect.signature(plugin).bind(model, **options)
+    except TypeError as error:
+        raise UsageError(f"The task {plugin.name!r} cannot be made: {error}.", "Give it the options it has.") from error
     if isinstance(model, str):
         from headlab.models import open_model
 

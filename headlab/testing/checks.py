@@ -29,7 +29,7 @@ def require_facts(plugin: Any, noun: str, facts: Sequence[str] = ("definition", 
         value = getattr(plugin, fact, None)
         require(isinstance(value, str) and value.strip(), f"The {noun} {name} has no {fact}.")
     require(
-        plugin.text.rstrip().endswith("."),
+        plugin.text.rstrip().endswith((".", "?")),
         f"The text of the {noun} {name} is no sentence: it ends without a full stop.",
     )
 

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
+import headlab
 from headlab import Heads, UsageError, metric
 from headlab.testing.checks import left_as_found, require, require_alike, require_facts
 
 FACTS = ("definition", "source", "loss", "purpose")
+MISSPELT = "an_option_that_no_task_has"
 METHODS = ("split", "batches", "losses", "statistics", "evaluate", "signature")
 TOLERANCE = 1e-3
 
@@ -22,6 +24,8 @@ def check_task(task: Any, model: Any = None) -> None:
     `task` is a task, or a class of tasks that is made for `model` (a checkpoint) with its default options.
     """
     made = task(model) if isinstance(task, type) else task
+    if isinstance(task, type) and hasattr(model, "tokenizer"):
+        _check_options(task, model)
     who = f"The task {getattr(made, 'name', type(made).__name__)}"
     require_facts(made, "task", FACTS)
     missing = [name for name in METHODS if not callable(getattr(made, name, None))]
@@ -38,6 +42,15 @@ def check_task(task: Any, model: Any = None) -> None:
         _check_statistics(made, who)
     _check_gradients(made, who)
     require(made.signature() == made.signature(), f"{who} has another signature every time.")
+
+
+def _check_options(kind: Any, model: Any) -> None:
+    try:
+        headlab.task(kind, model, **{MISSPELT: 1})
+    except UsageError as error:
+        require(MISSPELT in str(error), f"The task {kind.name} does not name a misspelt option.")
+    else:
+        raise AssertionError(f"The task {kind.name} takes an option that it does not have.")
 
 
 def _check_split(task: Any, who: str) -> None:

@@ -21,6 +21,7 @@ from headlab.pruning.significance import drawn_counts, paired_bootstrap
 from headlab.pruning.sweep import sweep
 from headlab.scores import score
 from headlab.tasks import task
+from headlab.testing import check_task
 from tests.support.seq2seq_models import FAMILIES, WORDS, checkpoint
 
 LANGUAGES = {
@@ -75,6 +76,10 @@ def decoded_by_hand(judged, source: str, limit: int) -> tuple[str, bool]:
             return tokenizer.decode(shown[fixed:], skip_special_tokens=True).strip(), True
         shown.append(token)
     return tokenizer.decode(shown[fixed:], skip_special_tokens=True).strip(), False
+
+
+def test_translation_follows_the_contract_of_tasks(files):
+    check_task(opened(FAMILIES[0], files))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
