@@ -33,6 +33,10 @@ class Checkpoint(Displayed):
     adds: dict[str, bool] = field(default_factory=dict)
     is_encoder_decoder: bool = False
 
+    def __repr__(self) -> str:
+        limit = "any number of" if self.max_length is None else self.max_length
+        return f"Checkpoint({self.name!r}: {type(self.model).__name__}, {limit} tokens)"
+
     def describe(self) -> dict[str, Any]:
         """The part of a signature that says which model, in which form, under which versions."""
         return {

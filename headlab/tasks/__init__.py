@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 
-from headlab.base.errors import UsageError
+from headlab.base.errors import UsageError, unknown_name
 from headlab.base.registry import Registry
 
 if TYPE_CHECKING:
     from headlab.models import Checkpoint
     from headlab.tasks.running.contract import Task as Task
     from headlab.tasks.running.evaluation import Evaluation as Evaluation
+    from headlab.tasks.running.measuring import evaluate as evaluate
     from headlab.tasks.running.text_task import TextTask as TextTask
 
 # On first use: a list of names needs no numpy.
-_HOMES = {"running.contract": ["Task"], "running.evaluation": ["Evaluation"], "running.text_task": ["TextTask"]}
+_HOMES = {
+    "running.contract": ["Task"],
+    "running.evaluation": ["Evaluation"],
+    "running.measuring": ["evaluate"],
+    "running.text_task": ["TextTask"],
+}
 __getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs=_HOMES)
 
 
@@ -35,7 +41,8 @@ def task(name: str | type[Task], model: str | Checkpoint, **options: Any) -> Tas
     """A task over a model: `task("minimal-pairs", model="demo:smollm2", limit=400)`, `task(MyTask, model)`.
 
     `name` may be a class of one's own that follows the contract, `headlab.tasks.Task`: it is called with the
-    checkpoint and the options. `model` is a name, opened with the head that the task needs, or an opened Checkpoint.
+    checkpoint and those options that it takes. `model` is a name, opened with the head that the task needs, or an
+    opened Checkpoint.
     Options of every task that comes with headlab: data (a file, several, or a folder; the package's own texts without
     it), limit, batch_size, max_length (tokens), seed, split ("50:50" in per cent or "40:160" in examples),
     text_column, label_column, train_data (probe); device, dtype, revision and trust_remote_code are for opening the
@@ -45,10 +52,11 @@ def task(name: str | type[Task], model: str | Checkpoint, **options: Any) -> Tas
     if not _is_task(plugin):
         raise UsageError(f"{plugin!r} is no task.", "Give a name, or a class that follows headlab.tasks.Task.")
     opening = {key: options.pop(key) for key in _OPENING if key in options}
-    if hasattr(plugin, "read_options"):  # before the model is opened: a misspelt option should not cost a minute
-        options = {"options": plugin.read_options(options)}
+    # Before the model is opened: a misspelt option should not cost a minute.
+    reads = hasattr(plugin, "read_options")
+    settings = {"options": plugin.read_options(options)} if reads else _taken(plugin, options)
     try:
-        inspect.signature(plugin).bind(model, **options)
+        inspect.signature(plugin).bind(model, **settings)
     except TypeError as error:
         raise UsageError(f"The task {plugin.name!r} cannot be made: {error}.", "Give it the options it has.") from error
     if isinstance(model, str):
@@ -58,4 +66,22 @@ def task(name: str | type[Task], model: str | Checkpoint, **options: Any) -> Tas
     if not hasattr(model, "tokenizer"):
         cause = f"A task needs the name of a model or an opened checkpoint, not {type(model).__name__}."
         raise UsageError(cause, "Give a name, or what headlab.open_model returns.")
-    return plugin(model, **options)
+    return plugin(model, **settings)
+
+
+def _taken(plugin: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that a class of somebody's own takes; those that commands always give may be at their defaults.
+
+    Raises UsageError for others.
+    """
+    from headlab.tasks.running.options import Options
+
+    parameters = list(inspect.signature(plugin).parameters.values())[1:]  # the first is the checkpoint
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return options
+    known = [parameter.name for parameter in parameters]
+    defaults = vars(Options())
+    for name, value in options.items():
+        if name not in known and (name not in defaults or value != defaults[name]):
+            raise unknown_name(f"option of the task {plugin.name!r}:", name, known)
+    return {name: value for name, value in options.items() if name in known}

@@ -24,7 +24,7 @@ class Classification(TextTask):
 
     name = "classification"
     title = "Classification of texts"
-    text = "Does the classifier choose the right label for a text?"
+    text = "Chooses one of the classifier's labels for each text."
     definition = "the label with the largest logit against the right one; of a text in several parts, the mean logits"
     source = "fine-tuned classifiers as in Michel et al. 2019 (1905.10650), who prune heads of BERT on MNLI"
     loss = "-ln p(right class), in nats"

@@ -29,7 +29,7 @@ class LanguageModelling(TextTask):
 
     name = "lm"
     title = "Language modelling"
-    text = "How probable does the model find each next token of a text?"
+    text = "Predicts each token of a text from those before it."
     definition = "every token of the text predicted once from those before it in its window"
     source = "perplexity as in Radford et al. 2019 (GPT-2), on windows without overlap"
     loss = "mean of -ln p over the predicted tokens of a window, in nats; the task reports it as perplexity"

@@ -30,7 +30,7 @@ class MinimalPairs(TextTask):
 
     name = "minimal-pairs"
     title = "Minimal pairs"
-    text = "Does the model find the grammatical sentence of a pair more probable than the other one?"
+    text = "Finds the grammatical sentence of a pair more probable than the other one."
     definition = "the sum of ln p over the tokens of each sentence; right where the grammatical one has the larger sum"
     source = "Warstadt et al. 2020 (BLiMP, 1912.00582)"
     loss = "ln p(bad sentence) - ln p(good sentence), in nats; below 0 where the good one is more probable"

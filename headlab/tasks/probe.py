@@ -30,7 +30,7 @@ class Probe(TextTask):
 
     name = "probe"
     title = "Linear probe"
-    text = "Can a linear classifier, fitted once on the full encoder, still read the label off its features?"
+    text = "Reads the label of a text off its features, with a linear classifier fitted once on the full encoder."
     definition = "logistic regression (C = 0.1) on the standardised mean of the last hidden states over a text's tokens"
     source = "probes after Alain and Bengio 2016 (1610.01644); mean pooling as in sentence encoders"
     loss = "-ln p(right class) of the fixed probe, in nats"

@@ -70,7 +70,7 @@ class Translation(TextTask):
 
     name = "translation"
     title = "Translation"
-    text = "How good are the model's translations, and how probable does it find the references?"
+    text = "Translates sentences, and says how probable it finds their references."
     definition = "BLEU and chrF of greedy or beam search, and ln p of each reference token given those before it"
     source = "Voita et al. 2019 (1905.09418) and Michel et al. 2019 (1905.10650); sacrebleu by Post 2018 (1804.08771)"
     loss = "mean of -ln p over the tokens of the reference, in nats; the metric nll weighs all tokens the same"

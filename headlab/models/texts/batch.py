@@ -19,6 +19,10 @@ class Tokens:
     special: Tensor  # bool: added by the tokenizer ([CLS], [SEP], BOS, EOS); False on padding
     separator: Tensor  # bool: [SEP] or end-of-sentence tokens, those that close a segment
 
+    def __repr__(self) -> str:
+        rows, width = self.ids.shape
+        return f"Tokens({rows} rows, {width} wide, {int(self.valid.sum())} tokens)"
+
     def map(self, change: Callable[[Tensor], Tensor]) -> Tokens:
         """The same tokens with each tensor changed."""
         return Tokens(*(change(tensor) for tensor in (self.ids, self.valid, self.special, self.separator)))
@@ -41,6 +45,10 @@ class Batch:
 
     def __len__(self) -> int:
         return self.source.ids.shape[0]
+
+    def __repr__(self) -> str:
+        target = "" if self.target is None else f", target {self.target}"
+        return f"Batch({len(self.example_ids)} examples, source {self.source}{target})"
 
     def queries(self, kind: str) -> Tokens:
         """The tokens that a kind of attention (encoder, decoder, cross) looks from."""

@@ -86,5 +86,8 @@ class Task(Protocol):
         ...
 
     def keeping(self, folder: str | Path, key: str) -> AbstractContextManager[None]:
-        """Inside, what an evaluation makes beside numbers (translations) is kept in a run folder under a key."""
+        """Inside, what an evaluation makes beside numbers (translations) is kept in a run folder under a key.
+
+        A task that makes none may leave this out.
+        """
         ...

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from headlab.tasks.running.contract import Task
 
 
-def evaluate(task: Task, split: str, progress: Progress | None) -> Evaluation:
-    """Run the task's model as it is, masks included, and leave its training flags as they were."""
+def evaluate(task: Task, split: str = "all", progress: Progress | None = None) -> Evaluation:
+    """Run the task's model as it is, masks included, and leave its training flags as they were.
+
+    What a task of one's own calls in its `evaluate`; `progress` is called with (examples done, in all).
+    """
     total, done = len(task.split(split)), 0
     parts: list[pd.DataFrame] = []
     # no_grad rather than inference_mode: what a model caches in its first pass must still serve a backward pass later.
