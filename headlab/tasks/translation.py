@@ -80,9 +80,9 @@ class Translation(TextTask):
     options: TranslationOptions
 
     @classmethod
-    def read_options(cls, given: Mapping[str, Any]) -> Options:
+    def read_options(cls, settings: Mapping[str, Any]) -> Options:
         """Options from keyword arguments; UsageError for unknown ones and for those that exclude one another."""
-        options = TranslationOptions.of(cls.name, given, cls.unused)
+        options = TranslationOptions.of(cls.name, settings, cls.unused)
         assert isinstance(options, TranslationOptions)
         _check(options)
         return options
@@ -149,7 +149,7 @@ class Translation(TextTask):
         from headlab.tasks.running.pairs import collate
 
         ids = [example.id for example in examples]
-        return collate([self._pairs[place] for place in ids], ids, self.checkpoint, self.spoken)
+        return collate([self._pairs[example] for example in ids], ids, self.checkpoint, self.spoken)
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """Mean nll of each reference's tokens, (examples of the batch,), nats; nothing is decoded."""
@@ -164,14 +164,14 @@ class Translation(TextTask):
         columns = self._on_reference(model, batch)
         if self.options.metric == "nll":
             return columns
-        found = self._translate(model, batch)
-        texts = [one.translation for one in found]
-        counts = self._overlap.columns(texts, [self.references[place] for place in batch.examples])
-        decoded = np.array([bool(one.source.strip()) for one in found])
+        translated = self._translate(model, batch)
+        texts = [each.translation for each in translated]
+        counts = self._overlap.columns(texts, [self.references[example] for example in batch.examples])
+        decoded = np.array([bool(each.source.strip()) for each in translated])
         counts |= {
             "decoded": decoded,
             "empty": decoded & np.array([not text.strip() for text in texts]),
-            "unfinished": decoded & np.array([not one.finished for one in found]),
+            "unfinished": decoded & np.array([not each.finished for each in translated]),
         }
         return columns | {name: torch.from_numpy(values.astype(np.float64)) for name, values in counts.items()}
 
@@ -203,11 +203,11 @@ class Translation(TextTask):
 
         from headlab.models.state import evaluating
 
-        found: list[Translated] = []
+        translated: list[Translated] = []
         with evaluating(self.network), torch.no_grad():
             for batch in self.batches(split):
-                found += self._translate(self.network, batch)
-        return pd.DataFrame(found).set_index("example").sort_index()
+                translated += self._translate(self.network, batch)
+        return pd.DataFrame(translated).set_index("example").sort_index()
 
     def signature(self) -> dict[str, Any]:
         """The task's signature, with how was decoded, the languages, and sacrebleu's own signatures."""
@@ -226,18 +226,20 @@ class Translation(TextTask):
 
     def _translate(self, model: nn.Module, batch: Batch) -> list[Translated]:
         """Translations of a batch, those that are kept from there."""
-        missing = [row for row, place in enumerate(batch.examples) if not (self._keeps and self._is_kept(place))]
-        new = {batch.examples[row]: one for row, one in zip(missing, self._decode(model, batch, missing), strict=True)}
+        missing = [row for row, example in enumerate(batch.examples) if not (self._keeps and self._is_kept(example))]
+        new = {
+            batch.examples[row]: each for row, each in zip(missing, self._decode(model, batch, missing), strict=True)
+        }
         if self._keeps:
             self._kept.add(new.values())
-        return [new[place] if place in new else self._kept[place] for place in batch.examples]
+        return [new[example] if example in new else self._kept[example] for example in batch.examples]
 
-    def _is_kept(self, place: int) -> bool:
+    def _is_kept(self, example: int) -> bool:
         """Whether an example's translation is kept, and of this very pair."""
-        if place not in self._kept:
+        if example not in self._kept:
             return False
-        kept = self._kept[place]
-        return (kept.source, kept.reference) == (self.sources[place], self.references[place][0])
+        kept = self._kept[example]
+        return (kept.source, kept.reference) == (self.sources[example], self.references[example][0])
 
     def _decode(self, model: nn.Module, batch: Batch, rows: Sequence[int]) -> list[Translated]:
         import torch
@@ -247,16 +249,16 @@ class Translation(TextTask):
         sources = [self.sources[batch.examples[row]] for row in rows]
         written = torch.tensor([row for row, text in zip(rows, sources, strict=True) if text.strip()], dtype=torch.long)
         ids, mask = (batch.inputs[name][written] for name in ("input_ids", "attention_mask"))
-        made = iter(generate(model, ids, mask, self.decoding) if len(written) else [])
-        found = []
+        generated = iter(generate(model, ids, mask, self.decoding) if len(written) else [])
+        translated = []
         for row, source in zip(rows, sources, strict=True):
-            place = batch.examples[row]
+            example = batch.examples[row]
             text, n_tokens, finished = "", 0, True
             if source.strip():
-                one = next(made)
-                text, n_tokens, finished = self._text(one.ids), len(one.ids), one.finished
-            found.append(Translated(place, source, self.references[place][0], text, n_tokens, finished))
-        return found
+                each = next(generated)
+                text, n_tokens, finished = self._text(each.ids), len(each.ids), each.finished
+            translated.append(Translated(example, source, self.references[example][0], text, n_tokens, finished))
+        return translated
 
     def _text(self, ids: Sequence[int]) -> str:
         """Ids as text on one line."""

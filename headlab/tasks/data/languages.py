@@ -65,27 +65,27 @@ def languages(
 def language_id(tokenizer: Any, code: str) -> int | None:
     """Id of a language's token, written as the code itself or as __code__; None where the tokenizer has none."""
     for token in (code, f"__{code}__"):
-        found = tokenizer.convert_tokens_to_ids(token)
-        if found is not None and found != tokenizer.unk_token_id:
-            return int(found)
+        number = tokenizer.convert_tokens_to_ids(token)
+        if number is not None and number != tokenizer.unk_token_id:
+            return int(number)
     return None
 
 
-def _code(checkpoint: Checkpoint, wanted: str, side: str) -> str:
+def _code(checkpoint: Checkpoint, code: str, side: str) -> str:
     """A code that the tokenizer knows: as given, or the only one that begins with it (`en` for `en_XX`)."""
     tokenizer, option = checkpoint.tokenizer, f"{side}_language"
-    if not wanted:
+    if not code:
         raise UsageError(
             f"{checkpoint.name!r} marks languages with tokens, and no {side} language was given.",
             f"Give pair (en-de), or {option} (such as {_examples(tokenizer)}).",
         )
-    if language_id(tokenizer, wanted) is not None:
-        return wanted
-    known = [token for token in _special(tokenizer) if token.startswith(f"{wanted}_")]
+    if language_id(tokenizer, code) is not None:
+        return code
+    known = [token for token in _special(tokenizer) if token.startswith(f"{code}_")]
     if len(known) == 1:
         return known[0]
     raise UsageError(
-        f"{checkpoint.name!r} has no token for the {side} language {wanted!r}.",
+        f"{checkpoint.name!r} has no token for the {side} language {code!r}.",
         f"Give {option} as the model writes it (such as {_examples(tokenizer)}).",
     )
 

@@ -51,15 +51,15 @@ def target_sums(model: nn.Module, batch: Batch) -> RowSums:
     return sums._replace(log_probability=sums.log_probability + 0 * logits[:, 0, 0].to(sums.log_probability.dtype))
 
 
-def _sums(logits: Tensor, row: Tensor, place: Tensor, ids: Tensor) -> RowSums:
+def _sums(logits: Tensor, row: Tensor, position: Tensor, ids: Tensor) -> RowSums:
     """Sums by row of what the logits (rows, tokens, vocabulary) at the places say of the ids; all (positions,)."""
     wide = torch.float32 if logits.device.type == "mps" else torch.float64
     totals = [torch.zeros(len(logits), dtype=wide, device=logits.device) for _ in range(3)]
     for start in range(0, len(row), _CHUNK):
-        r, wanted = row[start : start + _CHUNK], ids[start : start + _CHUNK]
-        scores = logits[r, place[start : start + _CHUNK]].float()  # (positions, vocabulary)
-        nll = functional.cross_entropy(scores, wanted, reduction="none")
-        hit = torch.where(nll.detach().isnan(), torch.nan, first_choice(scores.detach(), wanted).to(scores.dtype))
+        r, predicted = row[start : start + _CHUNK], ids[start : start + _CHUNK]
+        scores = logits[r, position[start : start + _CHUNK]].float()  # (positions, vocabulary)
+        nll = functional.cross_entropy(scores, predicted, reduction="none")
+        hit = torch.where(nll.detach().isnan(), torch.nan, first_choice(scores.detach(), predicted).to(scores.dtype))
         parts = (-nll, torch.ones_like(hit), hit)
         totals = [total.index_add(0, r, part.to(wide)) for total, part in zip(totals, parts, strict=True)]
     return RowSums(*totals)
@@ -68,17 +68,17 @@ def _sums(logits: Tensor, row: Tensor, place: Tensor, ids: Tensor) -> RowSums:
 def first_choice(scores: Tensor, ids: Tensor) -> Tensor:
     """Whether each id (positions,) is the argmax of its scores (positions, vocabulary)."""
     # A maximum costs half of an argmax, which is then worked out only where the id ties with it.
-    found = scores.gather(1, ids[:, None]).squeeze(1) == scores.amax(dim=1)
-    found[found.clone()] = scores[found].argmax(dim=1) == ids[found]
-    return found
+    is_largest = scores.gather(1, ids[:, None]).squeeze(1) == scores.amax(dim=1)
+    is_largest[is_largest.clone()] = scores[is_largest].argmax(dim=1) == ids[is_largest]
+    return is_largest
 
 
 def forward_logits(model: nn.Module, inputs: Any) -> Tensor:
     """Logits (row, token, vocabulary) of a language model; no key-value cache is built where the model allows it."""
-    given = dict(inputs)
+    arguments = dict(inputs)
     if "use_cache" in inspect.signature(model.forward).parameters:
-        given["use_cache"] = False
-    output = model(**given)
+        arguments["use_cache"] = False
+    output = model(**arguments)
     logits = getattr(output, "logits", output[0] if isinstance(output, tuple) else output)
     if not isinstance(logits, Tensor) or logits.dim() != 3:
         raise UsageError(

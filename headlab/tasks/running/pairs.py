@@ -33,11 +33,11 @@ def encode(
     """Token rows of texts and their translations, and how many rows were cut at `longest` tokens."""
     tokenizer = checkpoint.tokenizer
     written = [spoken.prefix + text if text.strip() else "" for text in sources]
-    given, cut_sources = _ids(tokenizer, longest, text=written)
-    wanted, cut_targets = _ids(tokenizer, longest, text_target=list(targets))
+    source_ids, cut_sources = _ids(tokenizer, longest, text=written)
+    target_ids, cut_targets = _ids(tokenizer, longest, text_target=list(targets))
     closing = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else padding_id(tokenizer)
     pairs = []
-    for place, (source, target) in enumerate(zip(given, wanted, strict=True)):
+    for place, (source, target) in enumerate(zip(source_ids, target_ids, strict=True)):
         source, target = source or [closing], target or [closing]  # a tokenizer may add nothing to a blank text
         blank = not (sources[place].strip() and targets[place].strip())
         pairs.append(TokenPair(source, target, _shifted(checkpoint.model, target), not blank))

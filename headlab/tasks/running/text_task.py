@@ -54,11 +54,11 @@ class TextTask:
     unused: ClassVar[tuple[str, ...]] = ("train_data",)  # options that mean nothing to the task
     max_tokens: int = 4096  # padded tokens in a batch, at most (one example always fits)
 
-    def __init__(self, checkpoint: Checkpoint, options: Options | None = None, **given: Any) -> None:
+    def __init__(self, checkpoint: Checkpoint, options: Options | None = None, **settings: Any) -> None:
         from headlab.models.checkpoint import require_known_ids
 
         self.checkpoint = checkpoint
-        self.options = self.read_options(given) if options is None else options
+        self.options = self.read_options(settings) if options is None else options
         if checkpoint.tokenizer is None:
             raise UsageError(
                 f"The model {checkpoint.name!r} has no tokenizer, and the task {self.name!r} reads text.",
@@ -73,9 +73,9 @@ class TextTask:
         self.prepare()
 
     @classmethod
-    def read_options(cls, given: Mapping[str, Any]) -> Options:
+    def read_options(cls, settings: Mapping[str, Any]) -> Options:
         """Options from keyword arguments; UsageError for unknown ones."""
-        return Options.of(cls.name, given, cls.unused)
+        return Options.of(cls.name, settings, cls.unused)
 
     # What a subclass provides
 
@@ -149,9 +149,9 @@ class TextTask:
         from headlab.tasks.running.collating import grouped
 
         self.split(split)
-        wanted = None if examples is None else set(map(int, examples))
-        everything = (self._loaded.examples[place] for place in self._positions(split))
-        chosen = [example for example in everything if wanted is None or example.id in wanted]
+        asked = None if examples is None else set(map(int, examples))
+        of_split = (self._loaded.examples[place] for place in self._positions(split))
+        chosen = [example for example in of_split if asked is None or example.id in asked]
         device = device_of(self.network)
         for part in grouped(chosen, self.options.batch_size, self.max_tokens):
             yield self.collate(part).to(device)

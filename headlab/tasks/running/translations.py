@@ -36,32 +36,32 @@ class Translations:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self._found: dict[int, Translated] = {}
+        self._by_example: dict[int, Translated] = {}
         if path is not None and path.is_file():
             for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
                 try:
-                    one = Translated(**json.loads(line))
+                    each = Translated(**json.loads(line))
                 except (ValueError, TypeError):
                     continue
-                if one.is_sound:
-                    self._found[one.example] = one
+                if each.is_sound:
+                    self._by_example[each.example] = each
 
     def __getitem__(self, example: int) -> Translated:
-        return self._found[example]
+        return self._by_example[example]
 
     def __contains__(self, example: int) -> bool:
-        return example in self._found
+        return example in self._by_example
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._by_example)
 
     def add(self, translations: Iterable[Translated]) -> None:
         """Keep translations; raises UsageError where the file cannot be written."""
         new = list(translations)
-        self._found |= {one.example: one for one in new}
+        self._by_example |= {each.example: each for each in new}
         if self.path is None or not new:
             return
-        text = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in new)
+        text = "".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in new)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
@@ -71,6 +71,6 @@ class Translations:
 
     def sort(self) -> None:
         """Write the file again with each example once, in their order."""
-        if self.path is not None and self._found:
-            rows = [asdict(self._found[example]) for example in sorted(self._found)]
+        if self.path is not None and self._by_example:
+            rows = [asdict(self._by_example[example]) for example in sorted(self._by_example)]
             write_atomically(self.path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
