@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -92,3 +93,23 @@ def test_the_citation_names_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == headlab.__version__
     assert f"## [{headlab.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_files_named_in_the_pages_exist() -> None:
+    missing = {
+        f"{path.relative_to(ROOT)}: {named}"
+        for path in SOURCES
+        if path.name != "CHANGELOG.md"
+        for named in re.findall(
+            r"`((?:headlab|scripts|results|tests|docs)/[\w./-]+)`", path.read_text(encoding="utf-8")
+        )
+        if "NAME" not in named and not (ROOT / named).exists()
+    }
+    assert missing == set()
+
+
+def test_modules_that_moved_are_where_the_changelog_says() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    homes = {home.removesuffix(".*") for home in re.findall(r"\| `(headlab\.[\w.*]+)` \|$", text, re.MULTILINE)}
+    missing = [home for home in homes if importlib.util.find_spec(home) is None]
+    assert homes and missing == []
