@@ -62,8 +62,8 @@ def table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def entry(plugin: Any, facts: Mapping[str, Any]) -> str:
     """A plugin with its facts, those that are empty left out."""
-    lines = [f"## {plugin.name}", line(getattr(plugin, "text", ""))]
-    listed = {"Definition": getattr(plugin, "definition", ""), "Source": getattr(plugin, "source", "")} | dict(facts)
+    lines = [f"## {plugin.name}", line(plugin.text)]
+    listed = {"Definition": plugin.definition, "Source": plugin.source} | dict(facts)
     lines.append(
         "\n".join(f"- **{name}**: {line(fact)}" for name, fact in listed.items() if fact not in (None, "", ()))
     )
@@ -111,9 +111,9 @@ def tasks_and_metrics() -> str:
             entry(
                 task,
                 {
-                    "Loss": getattr(task, "loss", ""),
+                    "Loss": task.loss,
                     "Metrics": ", ".join(f"`{name}`" for name in task.metrics),
-                    "Demo models": ", ".join(f"`{name}`" for name in getattr(task, "demo_models", ())),
+                    "Demo models": ", ".join(f"`{name}`" for name in task.demo_models),
                 },
             )
         )
