@@ -12,7 +12,7 @@ import pytest
 
 from headlab.cli import run
 from headlab.runs.columns import STATISTICS
-from headlab.runs.folder import read_meta
+from headlab.runs.meta import read_meta
 from headlab.runs.tables import SWEEP_COLUMNS, load_table
 
 TEXTS = ["the cat sleeps and a dog runs .", "a bird sings in the green .", "the red dog sleeps on a cat ."]

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import headlab
 from headlab.base.errors import UsageError
-from headlab.runs.folder import read_meta
+from headlab.runs.meta import read_meta
 from scripts.experiments.prune_sst2 import finetune as script
 
 

@@ -221,7 +221,8 @@ def _observe(request: DumpRequest, texts: _Texts, labels: list[Any], out: Path, 
     from headlab.attention.heads import Heads
     from headlab.commands.plugins import facts_of_own
     from headlab.report.pictures import write_brief
-    from headlab.runs.folder import open_run, read_meta, write_meta
+    from headlab.runs.folder import open_run
+    from headlab.runs.meta import read_meta, write_meta
     from headlab.runs.tables import load_table, save_table, table_path
     from headlab.runs.word_maps import word_maps
 

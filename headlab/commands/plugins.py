@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.base.registry import Registry, plugins_of_file
-from headlab.runs.facts import facts_of
+from headlab.runs.plugin_facts import facts_of
 
 
 def registries() -> dict[str, Registry[Any]]:

@@ -41,7 +41,7 @@ def check_folder(folder: Path) -> None:
     except OSError as error:
         raise UsageError(f"{existing} cannot be written: {error.strerror}.", "Choose another --out.") from error
     if existing == folder.absolute() and any(not path.name.startswith(".") for path in folder.iterdir()):
-        from headlab.runs.folder import read_meta
+        from headlab.runs.meta import read_meta
 
         try:
             read_meta(folder)

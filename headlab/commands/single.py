@@ -116,7 +116,7 @@ def _compared(table: pd.DataFrame, other: Path | None, out: Path) -> pd.DataFram
 
 
 def _finish(request: SingleRequest, task: Task, out: Path) -> None:
-    from headlab.runs.folder import write_meta
+    from headlab.runs.meta import write_meta
 
     write_meta(out, request.signature(task), command=request.command or request.command_line(out))
 

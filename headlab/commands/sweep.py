@@ -175,7 +175,8 @@ def _sweep(request: SweepRequest, task: Task, out: Path, stages: Stages) -> Swee
     from headlab.commands.plugins import facts_of_own
     from headlab.pruning.sweep import sweep as sweep_heads
     from headlab.report.pictures import write_brief
-    from headlab.runs.folder import open_run, write_meta
+    from headlab.runs.folder import open_run
+    from headlab.runs.meta import write_meta
     from headlab.runs.tables import save_table
 
     stages.begin("probing and proving")

@@ -12,7 +12,7 @@ from headlab.base.registry import Registry
 from headlab.labels import described
 from headlab.metrics import METRICS
 from headlab.runs.columns import EVIDENCE, IDENTITY, STATISTICS, Column
-from headlab.runs.facts import facts_of
+from headlab.runs.plugin_facts import facts_of
 from headlab.runs.stored_run import Run
 from headlab.scores import SCORES
 

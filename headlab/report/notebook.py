@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from headlab.base.masks import HeadMask
+from headlab.report.colours import COLOURS, PALE
 from headlab.report.figures.grid import require_heads
-from headlab.report.figures.style import COLOURS, PALE
 from headlab.runs.maps import AttentionMap
 from headlab.runs.stored_run import Run
 

@@ -1,11 +1,10 @@
-"""A run folder: what its numbers are of (meta.json), whether a command goes on in it, and which files are its own."""
+"""A run folder: whether a command goes on in it, and which files are its own."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +13,9 @@ import pandas as pd
 from headlab.base.errors import DataError, UsageError
 from headlab.base.json_text import to_json
 from headlab.runs import evaluations, journal, maps, tables
-from headlab.runs.files import FIGURES, META, REPORT, TRANSLATIONS, unwritable, write_atomically
+from headlab.runs.files import FIGURES, META, REPORT, TRANSLATIONS, unwritable
+from headlab.runs.meta import read_meta, write_meta
 
-_NAME_A_RUN = "Name a folder that headlab dump or headlab sweep wrote."
 # Everything that headlab writes into a run folder, as patterns; nothing else is ever removed from one.
 OWN_FILES = (
     META,
@@ -29,48 +28,6 @@ OWN_FILES = (
     f"{TRANSLATIONS}/*.jsonl",
     *(f"{FIGURES}/*.{format}" for format in ("png", "svg", "pdf")),
 )
-
-
-def write_meta(
-    folder: str | Path,
-    signature: Mapping[str, Any],
-    *,
-    command: str = "",
-    finished: bool = True,
-    notes: Mapping[str, Any] | None = None,
-) -> Path:
-    """Write `meta.json`: the signature, the exact command, UTC time, whether the run came to its end, and notes.
-
-    The signature says what the numbers are of (model, task, data, seed ...) and decides whether a run is resumed;
-    notes are what is worth telling beside it (texts split, proofs passed).
-    """
-    meta = {
-        "signature": signature,
-        "command": command,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "finished": finished,
-        "notes": notes or {},
-        "schema": tables.SCHEMA_VERSION,
-    }
-    return write_atomically(Path(folder) / META, to_json(meta))
-
-
-def read_meta(folder: str | Path) -> dict[str, Any]:
-    """The contents of a run's `meta.json`; raises DataError where it is missing, damaged or of a newer schema."""
-    path = Path(folder) / META
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{folder} has no meta.json.", _NAME_A_RUN) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}", "Write the run again.") from error
-    if not isinstance(meta, dict) or not isinstance(meta.get("signature"), dict):
-        raise DataError(f"{path} was not written by headlab.", _NAME_A_RUN)
-    if meta.get("schema", 0) > tables.SCHEMA_VERSION:
-        raise DataError(
-            f"{path} has schema {meta['schema']}, this headlab reads up to {tables.SCHEMA_VERSION}.", "Update headlab."
-        )
-    return meta
 
 
 def open_run(

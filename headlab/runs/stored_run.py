@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from headlab.base.errors import DataError
-from headlab.runs.folder import read_meta
 from headlab.runs.maps import AttentionMap, load_maps
+from headlab.runs.meta import read_meta
 from headlab.runs.tables import HEAD_INDEX, load_table, table_path
 
 TABLES = ("heads", "sweep", "heads_over_training")

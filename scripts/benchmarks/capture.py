@@ -23,7 +23,7 @@ from headlab.attention.heads import Heads
 from headlab.models import Batch, Checkpoint, Tokens, open_model
 from headlab.models.demo.texts import demo_prose
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 
 LABELS = ("previous_token", "next_token", "self", "positional", "separator", "broad", "sink")
 

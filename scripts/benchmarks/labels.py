@@ -29,7 +29,7 @@ from headlab.models import Checkpoint
 from headlab.models.demo.texts import demo_prose
 from headlab.models.random_weights import random_weights
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 from scripts.benchmarks.capture import PeakMemory
 from scripts.experiments.labels.tables import next_token
 

@@ -23,7 +23,7 @@ import pandas as pd
 
 import headlab
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 
 NEW = "{new}"  # a folder that is not there yet, another one for each process
 

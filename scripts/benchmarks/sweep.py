@@ -31,7 +31,7 @@ import torch
 import headlab
 from headlab.attention.change.replay import replay_of
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 from headlab.scores import standard_errors
 from headlab.scores.measures.searches import FEWEST
 

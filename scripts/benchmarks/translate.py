@@ -25,7 +25,7 @@ import headlab
 from headlab.models.demo.firefox.decoding import translate
 from headlab.models.demo.parallel import demo_pairs
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 
 MODEL = "demo:firefox-en-pt"
 

@@ -15,7 +15,7 @@ from headlab.base.errors import DataError, UsageError
 from headlab.cli import run as command_line
 from headlab.commands import demo, dump, inspect, report, single, sweep
 from headlab.commands.options import options_of
-from headlab.runs.folder import read_meta
+from headlab.runs.meta import read_meta
 from headlab.runs.tables import load_table
 
 PLUGIN = """

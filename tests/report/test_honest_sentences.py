@@ -16,7 +16,7 @@ from headlab.report.page.compare import compare_runs
 from headlab.report.page.summary import compare_sentences, summarize
 from headlab.report.pictures import pictures
 from headlab.report.series import curve_series
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 from headlab.runs.stored_run import find_runs
 
 Write = Callable[..., Path]

@@ -21,7 +21,7 @@ from headlab.report.page import page
 from headlab.report.page.page import write_report
 from headlab.report.page.summary import number, summarize
 from headlab.report.pictures import write_figures
-from headlab.runs.folder import read_meta, write_meta
+from headlab.runs.meta import read_meta, write_meta
 from headlab.runs.stored_run import find_runs
 from headlab.runs.tables import SWEEP_COLUMNS, save_table
 

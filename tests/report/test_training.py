@@ -11,7 +11,7 @@ import pytest
 
 from headlab.report.page.page import write_report
 from headlab.report.pictures import write_figures
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 from tests.support.browser import Opened
 
 HEADS = [("decoder", layer, head) for layer in range(2) for head in range(2)]

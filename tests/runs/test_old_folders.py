@@ -17,8 +17,9 @@ from headlab.base.masks import HeadMask
 from headlab.report.page.page import write_report
 from headlab.report.pictures import write_figures
 from headlab.runs.evaluations import evaluation_key, examples_table, read_evaluation
-from headlab.runs.folder import clear_run, open_run, read_meta
+from headlab.runs.folder import clear_run, open_run
 from headlab.runs.maps import load_maps
+from headlab.runs.meta import read_meta
 from headlab.runs.stored_run import find_runs
 from headlab.runs.tables import load_table
 

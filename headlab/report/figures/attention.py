@@ -15,8 +15,9 @@ from matplotlib.ticker import FuncFormatter
 
 from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import head_names
+from headlab.report.colours import ATTENTION
 from headlab.report.figures.grid import largest_of_blocks, ticks
-from headlab.report.figures.style import ATTENTION, TWO_COLUMNS, figure_of, new_figure, plain, styled
+from headlab.report.figures.style import TWO_COLUMNS, figure_of, new_figure, plain, styled
 from headlab.runs.maps import AttentionMap
 from headlab.runs.readable_tokens import readable_tokens
 

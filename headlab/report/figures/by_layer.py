@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from headlab.base.errors import DataError, unknown_name
+from headlab.report.colours import COLOURS
 from headlab.report.facts import define
 from headlab.report.figures.grid import by_kind, require_heads
-from headlab.report.figures.style import COLOURS, ONE_COLUMN, figure_of, new_figure, styled
+from headlab.report.figures.style import ONE_COLUMN, figure_of, new_figure, styled
 
 MASSES = ("first_mass", "separator_mass", "prev_mass", "next_mass", "self_mass")
 _DASHES = {"encoder": "-", "decoder": "--", "cross": ":"}

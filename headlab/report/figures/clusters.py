@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 
 from headlab.base.errors import DataError
 from headlab.base.masks import head_names
+from headlab.report.colours import GREY
 from headlab.report.facts import define
 from headlab.report.figures.labels import carried_labels, legend_keys
-from headlab.report.figures.style import GREY, ONE_COLUMN, figure_of, new_figure, styled
+from headlab.report.figures.style import ONE_COLUMN, figure_of, new_figure, styled
 from headlab.runs.maps import AttentionMap
 from headlab.runs.similarity import layout, map_distances
 from headlab.runs.tables import label_columns

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlab.base.errors import DataError, UsageError
-from headlab.report.figures.style import COLOURS, ONE_COLUMN, figure_of, new_figure, styled
+from headlab.report.colours import COLOURS
+from headlab.report.figures.style import ONE_COLUMN, figure_of, new_figure, styled
 
 TITLES = {
     "parameters": "parameters",

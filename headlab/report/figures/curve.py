@@ -11,18 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from headlab.report.colours import COLOURS, GREY, MORE_COLOURS
 from headlab.report.facts import best, bounds, define, lower_is_better
 from headlab.report.figures.metric_rows import metric_rows
-from headlab.report.figures.style import (
-    COLOURS,
-    GREY,
-    MORE_COLOURS,
-    ONE_COLUMN,
-    TWO_COLUMNS,
-    figure_of,
-    new_figure,
-    styled,
-)
+from headlab.report.figures.style import ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _COLOURS = (*COLOURS[:5], *MORE_COLOURS)

@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlab.base.errors import DataError, UsageError
-from headlab.report.figures.style import COLOURS, ONE_COLUMN, figure_of, new_figure, styled
+from headlab.report.colours import COLOURS
+from headlab.report.figures.style import ONE_COLUMN, figure_of, new_figure, styled
 
 BINS = np.linspace(0, 1, 21)
 

@@ -13,7 +13,8 @@ from matplotlib.patches import Rectangle
 
 from headlab.base.errors import DataError, UsageError
 from headlab.base.masks import KINDS
-from headlab.report.figures.style import ONE_COLUMN, PALE, TWO_COLUMNS, figure_of, new_figure
+from headlab.report.colours import PALE
+from headlab.report.figures.style import ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure
 from headlab.runs.tables import HEAD_INDEX
 
 

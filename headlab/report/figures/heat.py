@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from headlab.base.errors import DataError, unknown_name
+from headlab.report.colours import DIVERGING, SEQUENTIAL
 from headlab.report.facts import define
 from headlab.report.figures.grid import (
     as_matrix,
@@ -24,7 +25,7 @@ from headlab.report.figures.grid import (
     require_heads,
     write_in_cell,
 )
-from headlab.report.figures.style import DIVERGING, SEQUENTIAL, is_dark, styled
+from headlab.report.figures.style import is_dark, styled
 
 
 @styled

@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlab.base.errors import UsageError
+from headlab.report.colours import COLOURS
 from headlab.report.facts import define
 from headlab.report.figures.curve import MARKERS, bound_axis, share_removed, value_interval
 from headlab.report.figures.metric_rows import metric_rows
-from headlab.report.figures.style import COLOURS, ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled
+from headlab.report.figures.style import ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled
 
 
 @styled

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from headlab.base.errors import DataError, unknown_name
+from headlab.report.colours import MORE_COLOURS, PALE
 from headlab.report.facts import define, label_facts
 from headlab.report.figures.grid import by_kind, cell_width, finish, hatch, panels, require_heads, write_in_cell
-from headlab.report.figures.style import MORE_COLOURS, PALE, is_dark, styled
+from headlab.report.figures.style import is_dark, styled
 from headlab.runs.tables import label_columns
 
 MOST_MARKS = 6  # letters in one cell, in two lines

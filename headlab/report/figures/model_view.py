@@ -11,8 +11,9 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from headlab.base.errors import DataError
+from headlab.report.colours import ATTENTION
 from headlab.report.figures.grid import largest_of_blocks, ticks
-from headlab.report.figures.style import ATTENTION, ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled
+from headlab.report.figures.style import ONE_COLUMN, TWO_COLUMNS, figure_of, new_figure, styled
 from headlab.runs.maps import AttentionMap
 
 PIXELS = 48  # along one side of a small map; longer texts show the largest weight of each block

@@ -7,9 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from headlab.report.colours import COLOURS, GREY, MORE_COLOURS
 from headlab.report.facts import define
 from headlab.report.figures.metric_rows import metric_rows
-from headlab.report.figures.style import COLOURS, GREY, MORE_COLOURS, ONE_COLUMN, figure_of, new_figure, styled
+from headlab.report.figures.style import ONE_COLUMN, figure_of, new_figure, styled
 
 _COLOURS = (*COLOURS, *MORE_COLOURS)
 

@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from headlab.report.colours import COLOURS
 from headlab.report.figures.grid import by_kind, require_heads
 from headlab.report.figures.heat import heat_map
-from headlab.report.figures.style import COLOURS, styled
+from headlab.report.figures.style import styled
 
 
 @styled

@@ -1,4 +1,4 @@
-"""How every figure looks: fonts, sizes for one and two columns, colours that colour-blind readers tell apart."""
+"""How every figure looks: fonts, sizes for one and two columns."""
 
 from __future__ import annotations
 
@@ -22,14 +22,6 @@ ONE_COLUMN = 3.35  # inches, as most journals and the ACL style have it
 TWO_COLUMNS = 6.9
 DPI = 200
 FORMATS = ("png", "svg", "pdf")
-
-# Okabe and Ito's palette, without black, then Tol's "muted": both are safe for all common kinds of colour blindness.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
-MORE_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#999933", "#882255", "#AA4499", "#DDCC77", "#117733")
-GREY = "#8A8A8A"
-PALE = "#ECECEC"
-# Colour scales, by their names in matplotlib.
-SEQUENTIAL, DIVERGING, ATTENTION = "viridis", "PuOr_r", "Blues"
 
 STYLE: dict[str, Any] = {
     "font.size": 8,

@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 
 from headlab.base.errors import DataError, unknown_name
 from headlab.base.masks import head_names
+from headlab.report.colours import COLOURS, GREY
 from headlab.report.facts import define
 from headlab.report.figures.grid import require_heads
-from headlab.report.figures.style import COLOURS, GREY, ONE_COLUMN, figure_of, new_figure, styled
+from headlab.report.figures.style import ONE_COLUMN, figure_of, new_figure, styled
 
 
 @styled

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from headlab.base.masks import head_names
+from headlab.report.colours import ATTENTION, COLOURS, DIVERGING, GREY, PALE, SEQUENTIAL
 from headlab.report.facts import define
 from headlab.report.figures.labels import carried_labels, cell_text, legend_keys
-from headlab.report.figures.style import ATTENTION, COLOURS, DIVERGING, GREY, PALE, SEQUENTIAL, is_dark
+from headlab.report.figures.style import is_dark
 from headlab.report.page.compare import Pair, score_agreement
 from headlab.report.page.quantise import BUDGET, pack_all
 from headlab.report.series import curve_series, training_series

@@ -10,7 +10,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 SCRIPTS = (
     "dom",
-    "colours",
+    "colour_scales",
     "filters",
     "weights",
     "headmap",

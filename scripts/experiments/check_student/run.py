@@ -23,7 +23,7 @@ from headlab.models.demo.checkpoints import student_weights
 from headlab.models.demo.firefox.decoding import translate
 from headlab.models.demo.parallel import demo_pairs
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 
 DIRECTIONS = ("en-pt", "pt-en")
 

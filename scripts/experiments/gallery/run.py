@@ -13,8 +13,8 @@ from headlab.commands import dump, inspect, sweep
 from headlab.commands.dump import DumpRequest
 from headlab.commands.sweep import SweepRequest
 from headlab.report import figures
-from headlab.runs.folder import read_meta
 from headlab.runs.maps import load_maps
+from headlab.runs.meta import read_meta
 from scripts.experiments.shared.folders import ROOT
 from scripts.experiments.shared.progress import told
 

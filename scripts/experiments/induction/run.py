@@ -36,7 +36,7 @@ from headlab.base.errors import DataError
 from headlab.base.json_text import to_json
 from headlab.report import figures
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import read_meta, write_meta
+from headlab.runs.meta import read_meta, write_meta
 
 TOKENS, VOCABULARY, BATCH, HELD_OUT = 64, 512, 32, 128
 PERIODS = (6, 30)

@@ -33,7 +33,7 @@ from headlab.models.texts.treebanks import read_conllu
 from headlab.models.texts.windows import token_windows
 from headlab.report import figures
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 from headlab.runs.tables import save_table
 from scripts.experiments.labels import tables as experiments
 from scripts.experiments.labels.readme import write_readme

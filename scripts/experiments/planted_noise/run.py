@@ -18,7 +18,7 @@ from headlab.models.planted.language import planted_texts, planted_treebank
 from headlab.models.planted.models import KINDS, planted_heads, planted_model
 from headlab.models.planted.truth import LABELS, UNDEFINED
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 from scripts.experiments.shared.folders import ROOT
 
 # Standard deviations in nats. The decoder's matches stand far above the rest, its positions only a little.

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import headlab
-from headlab.runs.folder import open_run, write_meta
+from headlab.runs.folder import open_run
 from headlab.runs.journal import Journal
+from headlab.runs.meta import write_meta
 from scripts.experiments.shared.folders import public_data
 from scripts.experiments.shared.progress import told
 

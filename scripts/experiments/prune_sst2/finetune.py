@@ -28,7 +28,8 @@ import headlab
 from headlab.base.errors import HeadlabError, UsageError
 from headlab.models import Checkpoint, open_model
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import differences, write_meta
+from headlab.runs.folder import differences
+from headlab.runs.meta import write_meta
 from scripts.experiments.shared.folders import public_data
 
 COMMAND = "python -m scripts.experiments.prune_sst2.finetune"

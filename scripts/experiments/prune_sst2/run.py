@@ -26,7 +26,8 @@ from headlab.pruning.significance import paired_bootstrap
 from headlab.pruning.training import Finetuning, finetuned
 from headlab.report import figures
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import open_run, write_meta
+from headlab.runs.folder import open_run
+from headlab.runs.meta import write_meta
 from headlab.runs.tables import save_table
 from scripts.experiments.shared.folders import ROOT, public_data
 from scripts.experiments.shared.markdown import markdown

@@ -32,7 +32,7 @@ from torch.nn import functional
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 from scripts.experiments.shared.folders import public_data
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"

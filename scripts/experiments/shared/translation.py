@@ -20,7 +20,7 @@ from headlab.pruning.orderings import Ordering, order
 from headlab.pruning.sweep import sweep
 from headlab.runs.evaluations import evaluation_key
 from headlab.runs.files import write_atomically
-from headlab.runs.folder import write_meta
+from headlab.runs.meta import write_meta
 from headlab.runs.tables import load_table, save_table, table_path
 from scripts.experiments.shared.progress import say, told
 
