@@ -126,8 +126,8 @@ def test_each_mask_is_evaluated_once_and_progress_counts_them():
 
 def test_mean_ablation_frees_the_constant_head_and_takes_its_means_once():
     heads, task = planted()
-    asked, means = [], heads.mean_outputs
-    heads.mean_outputs = lambda batches: asked.append(1) or means(batches)
+    asked, replacements = [], heads.replacements
+    heads.replacements = lambda *texts, **settings: asked.append(1) or replacements(*texts, **settings)
     table = sweep(heads, task, order(planted_order("const dead")), [1, 2], ablation="mean")
     drops = table[(table.strategy == "made") & (table.metric == "loss")]["drop"]
     assert drops.tolist() == pytest.approx([0, 0, 0], abs=1e-7)
