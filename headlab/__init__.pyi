@@ -3,7 +3,7 @@
 from .attention.change.key_gradients import key_gradients as key_gradients
 from .attention.heads import Heads as Heads
 from .attention.observe.similarity import head_distances as head_distances
-from .attention.reach.declared import DeclaredSite as DeclaredSite
+from .attention.prove.declared import DeclaredSite as DeclaredSite
 from .base.errors import CheckpointError as CheckpointError
 from .base.errors import DataError as DataError
 from .base.errors import HeadlabError as HeadlabError

@@ -17,7 +17,7 @@ from headlab.attention.change.gates import gate_gradients, under_gates
 from headlab.attention.change.replacements import mean_outputs, replacements
 from headlab.attention.observe.maps import attention_maps, captured
 from headlab.attention.observe.observation import observe
-from headlab.attention.reach.declared import DeclaredSite
+from headlab.attention.prove.declared import DeclaredSite
 from headlab.attention.reach.sites import Proof, Site
 from headlab.attention.reach.views import View
 from headlab.attention.subject import Subject

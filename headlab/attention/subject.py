@@ -12,12 +12,12 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from headlab.attention.reach.declared import DeclaredSite, prove_declared
-from headlab.attention.reach.example import example_batch
+from headlab.attention.prove.declared import DeclaredSite, prove_declared
+from headlab.attention.prove.example import example_batch
+from headlab.attention.prove.proofs import probe_and_prove
+from headlab.attention.prove.trunk import Trunk, find_trunk
 from headlab.attention.reach.projections import edits_at_projections
-from headlab.attention.reach.proofs import probe_and_prove
 from headlab.attention.reach.sites import Edit, Proof, Site, require_seen
-from headlab.attention.reach.trunk import Trunk, find_trunk
 from headlab.attention.reach.views import ReaderOf, View, site_handler
 from headlab.base.errors import UnsupportedModelError, UsageError
 from headlab.base.masks import LayerKey

@@ -67,7 +67,7 @@ def flops_per_token(heads: Heads) -> int | None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from headlab.attention.reach.example import example_batch
+    from headlab.attention.prove.example import example_batch
 
     batch = example_batch(heads.model)
     if batch.target is not None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headlab.attention.heads import Heads
-from headlab.attention.reach.declared import DeclaredSite
+from headlab.attention.prove.declared import DeclaredSite
 from headlab.models.texts.batch import Batch, Tokens
 
 NAMES = ("useful", "redA", "redB", "dead", "harmful", "const", "noise")

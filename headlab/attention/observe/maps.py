@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headlab.attention.reach.proofs import capture_maps
+from headlab.attention.prove.proofs import capture_maps
 from headlab.attention.subject import Subject
 from headlab.base.errors import UsageError
 from headlab.base.masks import HeadId, HeadMask, LayerKey

@@ -1,1 +1,1 @@
-"""Find a model's attention, prove that it is all there, and get hold of it."""
+"""Get hold of a model's attention while it runs, block by block, and of what its heads hand on."""

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from transformers.pytorch_utils import Conv1D
 
 import headlab
-from headlab.attention.reach.example import example_batch
+from headlab.attention.prove.example import example_batch
 from headlab.attention.reach.sites import difference, output_tensor
 from headlab.base.errors import UnsupportedModelError
 from headlab.models.texts.batch import Batch

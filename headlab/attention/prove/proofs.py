@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from headlab.attention.prove.probe import record, sites_of
+from headlab.attention.prove.refusals import check_model, without_attention
+from headlab.attention.prove.returned_maps import prove_returned_maps
 from headlab.attention.reach.blocks import Block, Reader, attend
 from headlab.attention.reach.call import AttentionCall, Handler, by_query_head
 from headlab.attention.reach.multihead import multihead_modules
-from headlab.attention.reach.probe import record, sites_of
 from headlab.attention.reach.projections import Gates, edits_at_projections, scaling_by
-from headlab.attention.reach.refusals import check_model, without_attention
-from headlab.attention.reach.returned_maps import prove_returned_maps
 from headlab.attention.reach.sites import Proof, Site, difference, output_tensor, require_seen, run, tolerance
 from headlab.attention.reach.state import hooked, implementation, no_new_hooks, uncompiled
 from headlab.attention.reach.tap import attention_beside

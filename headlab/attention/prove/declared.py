@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headlab.attention.prove.proofs import SMALLEST_EFFECT, Finding, gates_equal, native_output
+from headlab.attention.prove.refusals import check_model
 from headlab.attention.reach.call import Handler
 from headlab.attention.reach.multihead import opened
 from headlab.attention.reach.projections import edits_at_projections, scaling_by
-from headlab.attention.reach.proofs import SMALLEST_EFFECT, Finding, gates_equal, native_output
-from headlab.attention.reach.refusals import check_model
 from headlab.attention.reach.sites import Proof, Site, difference, output_tensor, run, tolerance
 from headlab.attention.reach.state import hooked, uncompiled
 from headlab.attention.reach.tap import weights_call
