@@ -66,12 +66,14 @@ def score(
         chosen = replace(name, **settings)
         title = chosen.name
     require_one_model(heads, task)
-    values, errors = chosen(ScoreContext(heads, task, split, ablation, seed, progress, table, journal))
+    found = chosen(ScoreContext(heads, task, split, ablation, seed, progress, table, journal))
+    if not isinstance(found, Scores):
+        remedy = "Return headlab.scores.Scores(values, errors), errors None where they are not known."
+        raise UsageError(f"The score {title} returns {type(found).__name__}, not Scores.", remedy)
+    values, errors = found
     if len(values) != len(heads.index):
-        raise UsageError(
-            f"The score {title} gives {len(values)} values for {len(heads.index)} heads.",
-            "Give one for each head, in the order of context.heads.index.",
-        )
+        cause = f"The score {title} gives {len(values)} values for {len(heads.index)} heads."
+        raise UsageError(cause, "Give one for each head, in the order of context.heads.index.")
     series = pd.Series(values, index=heads.index, name=f"score_{title}", dtype="float64")
     if errors is not None:
         series.attrs[ERROR] = [float(error) for error in errors]

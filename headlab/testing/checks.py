@@ -44,6 +44,17 @@ def require_alike(found: Any, expected: Any, sentence: str, tolerance: float = 0
 
 
 @contextlib.contextmanager
+def errors_told(who: str) -> Iterator[None]:
+    """Turn whatever error a plugin ends with into an AssertionError that names the plugin."""
+    try:
+        yield
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(f"{who} ends with {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
 def left_as_found(model: nn.Module, who: str) -> Iterator[None]:
     """Raise AssertionError unless weights, training flags, gradients and hooks are the same afterwards."""
     before = _state(model)

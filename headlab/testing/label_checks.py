@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from headlab import Batch, Heads, Label, LabelFamily
-from headlab.testing.checks import left_as_found, require, require_alike, require_facts
+from headlab.testing.checks import errors_told, left_as_found, require, require_alike, require_facts
 from headlab.testing.examples import example_heads, random_texts, text_batch
 
 BESIDE_COLUMNS = ("offset_mass", "offset_hits", "target", "word_pairs", "copying")  # what a label may be about too
@@ -34,9 +34,10 @@ def check_label(label: Label) -> None:
         heads = example_heads(model_type)
         known = (*heads.observe([text_batch(random_texts(1))]).columns, *BESIDE_COLUMNS)
         require(label.statistic in known, f"{who} reads a statistic that does not exist: {label.statistic!r}.")
-        if label.target is not None and label.input is None:
-            _check_target(label, who)
-        _check_columns(label, heads, who)
+        with errors_told(who):
+            if label.target is not None and label.input is None:
+                _check_target(label, who)
+            _check_columns(label, heads, who)
 
 
 def _check_facts(label: Label, who: str) -> None:

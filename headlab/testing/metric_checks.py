@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from headlab import Metric
-from headlab.testing.checks import require, require_alike, require_facts
+from headlab.testing.checks import errors_told, require, require_alike, require_facts
 
 
 def check_metric(metric: Metric, examples: Mapping[str, np.ndarray] | None = None) -> None:
@@ -26,11 +26,12 @@ def check_metric(metric: Metric, examples: Mapping[str, np.ndarray] | None = Non
     )
     if metric.bounds is not None:
         require(metric.bounds[0] < metric.bounds[1], f"{who} has bounds that hold no value: {metric.bounds}.")
-    _check_shapes(metric, who)
-    _check_nan(metric, who)
-    _check_bounds(metric, who, examples)
-    baseline = np.array([0.25, 0.5])
-    require_alike(metric.drop(baseline, baseline), np.zeros(2), f"{who} gives a drop where nothing has changed.")
+    with errors_told(who):
+        _check_shapes(metric, who)
+        _check_nan(metric, who)
+        _check_bounds(metric, who, examples)
+        baseline = np.array([0.25, 0.5])
+        require_alike(metric.drop(baseline, baseline), np.zeros(2), f"{who} gives a drop where nothing has changed.")
 
 
 def _quiet(metric: Metric, who: str, sums: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -12,7 +12,7 @@ import pandas as pd
 from torch import Tensor, nn
 
 from headlab import Batch, HeadlabError, Heads, Score, UsageError, score
-from headlab.testing.checks import left_as_found, require, require_alike, require_facts
+from headlab.testing.checks import errors_told, left_as_found, require, require_alike, require_facts
 from headlab.testing.examples import ExampleTask, example_heads
 
 MISSPELT = "a_setting_that_no_score_has"
@@ -75,11 +75,8 @@ def _check_class(kind: type[Score], who: str) -> None:
 
 def _check_values(made: Score, heads: Heads, task: Any, who: str) -> pd.Series:
     """The scores: one number a head, the same twice, the model as it was."""
-    with left_as_found(heads.subject.module, who):
-        try:
-            found = score(made, heads, task, seed=3)
-        except UsageError as error:
-            raise AssertionError(f"{who}: {error}") from error
+    with errors_told(who), left_as_found(heads.subject.module, who):
+        found = score(made, heads, task, seed=3)
     require(not np.isinf(found).any(), f"{who} gives an infinite value; NaN says that there is none.")
     require(found.notna().any(), f"{who} gives no head a value.")
     errors = found.attrs.get("standard_error")

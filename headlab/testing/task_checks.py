@@ -10,7 +10,7 @@ from torch import nn
 
 import headlab
 from headlab import Heads, UsageError, metric
-from headlab.testing.checks import left_as_found, require, require_alike, require_facts
+from headlab.testing.checks import errors_told, left_as_found, require, require_alike, require_facts
 
 FACTS = ("definition", "source", "loss", "purpose")
 MISSPELT = "an_option_that_no_task_has"
@@ -36,12 +36,13 @@ def check_task(task: Any, model: Any = None) -> None:
             metric(name)
         except UsageError as error:
             raise AssertionError(f"{who} names a metric that does not exist: {name}.") from error
-    _check_split(made, who)
-    with left_as_found(made.network, who):
-        _check_batches(made, who)
-        _check_statistics(made, who)
-    _check_gradients(made, who)
-    require(made.signature() == made.signature(), f"{who} has another signature every time.")
+    with errors_told(who):
+        _check_split(made, who)
+        with left_as_found(made.network, who):
+            _check_batches(made, who)
+            _check_statistics(made, who)
+        _check_gradients(made, who)
+        require(made.signature() == made.signature(), f"{who} has another signature every time.")
 
 
 def _check_options(kind: Any, model: Any) -> None:

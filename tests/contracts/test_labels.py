@@ -84,6 +84,7 @@ BROKEN = {
     "a letter or a colour, but not both": replace(SECOND, colour=""),
     "more than one letter": replace(SECOND, letter="2nd"),
     "not written #RRGGBB": replace(SECOND, colour="red"),
+    "ends with ZeroDivisionError": replace(SECOND, target=KeyClass(lambda scene: 1 / 0)),
     "a statistic that does not exist": replace(SECOND, statistic="entropie"),
     "about a target and has none": replace(SECOND, target=None),
     "not as mass or argmax": replace(SECOND, reading="largest"),
