@@ -67,9 +67,7 @@ def flops_per_token(heads: Heads) -> int | None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from headlab.attention.prove.example import example_batch
-
-    batch = example_batch(heads.model)
+    batch = heads.subject.example
     if batch.target is not None:
         return None
     with torch.no_grad(), FlopCounterMode(display=False) as counter:

@@ -9,7 +9,8 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from headlab.base.errors import UsageError, unknown_name
 
@@ -94,28 +95,59 @@ def read_sizes(text: str, option: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def _types_of(request: type) -> dict[str, tuple[type, ...]]:
+    """The classes that a value of each field may be of: of lists Sequence, of choices str."""
+    found = {}
+    for name, hint in get_type_hints(request).items():
+        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        classes = (str if get_origin(part) is Literal else get_origin(part) or part for part in parts)
+        found[name] = tuple(kind for kind in classes if isinstance(kind, type))
+    return found
+
+
+def _is_of(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether a value is of one of the classes; truth is no number, and text no list."""
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, kinds) and not (isinstance(value, str) and str not in kinds)
+
+
+def _require_range(name: str, value: Any, least: int | None, most: int | None) -> None:
+    if value is None or least is None:
+        return
+    if value < least or (most is not None and value > most):
+        allowed = f"from {least}" + ("" if most is None else f" to {most}")
+        raise UsageError(f"{name} {value} is out of range.", f"Give a number {allowed}.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command is asked for. Options that are lists or paths may be given as the command line's text, too."""
+    """What a command is asked for. Options that are lists or paths may be given as the command line's text, too.
+
+    A value of another type, or out of range, is refused when the request is made; names that do not exist and options
+    that do not go together are refused by `check`, with which every command begins. Messages name options as the
+    command line does.
+    """
 
     NAME: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
+        types = _types_of(type(self))
         for name, known in options_of(self).items():
             value = getattr(self, name)
             if known.read and isinstance(value, str):
-                object.__setattr__(self, name, known.read(value, flag(name)))
+                value = known.read(value, flag(name))
             elif isinstance(value, list):
-                object.__setattr__(self, name, tuple(value))
+                value = tuple(value)
+            if not _is_of(value, types[name]):
+                allowed = " or ".join(kind.__name__ for kind in types[name] if kind is not type(None))
+                cause = f"{flag(name)} {value!r} is of the type {type(value).__name__}, not {allowed}."
+                raise UsageError(cause, f"Give {allowed}.")
+            _require_range(flag(name), value, known.least, known.most)
+            object.__setattr__(self, name, value)
 
     def check(self) -> None:
         """Raise UsageError for what cannot be asked for; opens no model and no file."""
-        for name, known in options_of(self).items():
-            value = getattr(self, name)
-            below = known.least is not None and value is not None and value < known.least
-            if below or (known.most is not None and value > known.most):
-                allowed = f"from {known.least}" + ("" if known.most is None else f" to {known.most}")
-                raise UsageError(f"{flag(name)} {value} is out of range.", f"Give a number {allowed}.")
 
     def command_line(self, out: str | Path | None = None) -> str:
         """The command that asks for the same on the command line: `headlab dump demo:minilm --maps 2 --out DIR`."""

@@ -208,3 +208,22 @@ def test_a_score_of_ones_own_is_swept_from_a_plugin_file(
     scores = load_table(tmp_path / "run", "heads")["score_backwards"]
     assert scores.tolist() == list(range(len(scores), 0, -1))
     assert "backwards" in set(load_table(tmp_path / "run", "sweep")["strategy"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"limit": "8"}, "--limit '8' is of the type str, not int"),
+        ({"limit": [8]}, r"--limit \(8,\) is of the type tuple, not int"),
+        ({"limit": True}, "--limit True is of the type bool, not int"),
+        ({"limit": 0}, "--limit 0 is out of range"),
+        ({"per_word": 1}, "--per-word 1 is of the type int, not bool"),
+        ({"labels": 3}, "--labels 3 is of the type int, not Sequence"),
+        ({"text": 3}, "--text 3 is of the type int, not Path"),
+        ({"model": None}, "--model"),
+        ({"seed": -1}, "--seed -1 is out of range"),
+    ],
+)
+def test_a_value_of_another_type_or_out_of_range_is_refused_when_the_request_is_made(options: dict, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        dump.DumpRequest(**({"model": "demo:minilm"} | options))
