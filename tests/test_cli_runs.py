@@ -14,6 +14,7 @@ from headlab.cli import run
 from headlab.runs.columns import STATISTICS
 from headlab.runs.meta import read_meta
 from headlab.runs.tables import SWEEP_COLUMNS, load_table
+from tests.support.commands import classification_sweep, write_sentences
 
 TEXTS = ["the cat sleeps and a dog runs .", "a bird sings in the green .", "the red dog sleeps on a cat ."]
 
@@ -27,33 +28,11 @@ def texts(tmp_path: Path) -> Path:
 
 @pytest.fixture()
 def sentences(tmp_path: Path) -> Path:
-    path = tmp_path / "sentences.tsv"
-    rows = [
-        f"{'the' if i % 3 else 'a'} {'cat' if i % 2 else 'dog'} sleeps\t{'good' if i % 2 else 'bad'}" for i in range(40)
-    ]
-    path.write_text("sentence\tverdict\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    return path
+    return write_sentences(tmp_path, verdicts=("bad", "good"))
 
 
 def _classification(model: Path, data: Path, out: Path, *more: str) -> list[str]:
-    return [
-        "sweep",
-        str(model),
-        "--task",
-        "classification",
-        "--data",
-        str(data),
-        "--text-column",
-        "sentence",
-        "--label-column",
-        "verdict",
-        "--out",
-        str(out),
-        "--budgets",
-        "0,25%,50%",
-        "--quiet",
-        *more,
-    ]
+    return classification_sweep(model, data, out, "--budgets", "0,25%,50%", *more)
 
 
 def _no_debris(folder: Path) -> None:

@@ -12,33 +12,13 @@ from headlab.base.errors import UsageError
 from headlab.cli import run
 from headlab.commands.single import SingleRequest
 from headlab.commands.sweep import SweepRequest
+from tests.support.commands import classification_sweep as command
+from tests.support.commands import write_sentences
 
 
 @pytest.fixture()
 def sentences(tmp_path: Path) -> Path:
-    path = tmp_path / "sentences.tsv"
-    rows = [f"{'the' if i % 3 else 'a'} {'cat' if i % 2 else 'dog'} sleeps\t{i % 2}" for i in range(40)]
-    path.write_text("sentence\tverdict\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    return path
-
-
-def command(model: Path, data: Path, out: Path, *more: str) -> list[str]:
-    return [
-        "sweep",
-        str(model),
-        "--task",
-        "classification",
-        "--data",
-        str(data),
-        "--text-column",
-        "sentence",
-        "--label-column",
-        "verdict",
-        "--out",
-        str(out),
-        "--quiet",
-        *more,
-    ]
+    return write_sentences(tmp_path, verdicts=(0, 1))
 
 
 def test_single_heads_are_tabled_and_compared(tiny_classifier: Path, sentences: Path, tmp_path: Path, capsys):
